@@ -53,7 +53,7 @@ def cut_call(name: str, *, seen: bool) -> str:
 
 _CHECK: Final = "Check what it did before repeating it."
 _RECORDED: Final = "[Recorded as its result:]"
-_UNSEEN: Final = "it left no result, and whether it ran was not seen"
+_UNSEEN: Final = "left no result, and whether it ran was not seen"
 
 
 def outcome(state: str, detail: str, *, started: bool) -> str:
@@ -66,8 +66,8 @@ def outcome(state: str, detail: str, *, started: bool) -> str:
         case "running":
             sentence = "This tool call is still running and has no result yet."
         case _:
-            why = "it was started and left no result" if started else _UNSEEN
-            sentence = f"The outcome of this tool call is unknown: {why}. {_CHECK}"
+            why = "was started and left no result" if started else _UNSEEN
+            sentence = f"The outcome of this tool call is unknown: it {why}. {_CHECK}"
     return _with_output(f"[{sentence}]", detail)
 
 

@@ -15,12 +15,12 @@ from killick.model.messages import Opaque, Part
 Json = dict[str, Any]
 
 _HOSTED: Final = re.compile(
-    r"\[(?:The model's provider (?:ran|began to run) its own tool (?P<name>\S+)|A tool that the "
-    r"model's provider ran itself).*?(?P<end>finished|failed|no result)"
-    r"(?: here| of it stands here)?\.\]",
+    r"\[(?:The model's provider ran its own tool (?P<name>\S+).*?, and it (?P<end>finished|failed)"
+    r"|The model's provider began to run its own tool (?P<begun>\S+).*?; no result of it stands "
+    r"here"
+    r"|A tool that the model's provider ran itself (?P<half>finished|failed) here)\.\]",
     re.DOTALL,
 )
-_ENDS: Final = {"finished": "finished", "failed": "failed", "no": "open"}
 _GEMINI_RESULTS: Final = {
     "executable_code": "code_execution_result",
     "tool_call": "tool_response",
@@ -118,7 +118,7 @@ def find_untold(runs: Sequence[Run], texts: Sequence[str], native: int, format_:
     own = {"openai-responses": "openai"}.get(format_, format_)
     wanted = Counter((run.name, run.end) for run in runs if run.provider != own)
     spoken = Counter(
-        (match["name"] or "", _ENDS[match["end"].split()[0]])
+        (match["name"] or match["begun"] or "", match["end"] or match["half"] or "open")
         for text in texts
         for match in _HOSTED.finditer(text)
     )
@@ -126,6 +126,9 @@ def find_untold(runs: Sequence[Run], texts: Sequence[str], native: int, format_:
     extra = spoken - wanted
     if wanted - spoken or extra - Counter((run.name, run.end) for run in ours):
         return f"{wanted} ran, {spoken} are told"
+    sent = Counter((run.name, run.end) for run in ours) - extra
+    if own == "openai" and any(end == "open" for _, end in sent):  # the others take half of a run
+        return f"{ours} ran, and what is open is sent"
     calls = sum(1 for run in ours if run.name)
     if calls != native + sum(count for (name, _), count in extra.items() if name):
         return f"{ours} ran, {native} are sent, {extra} are told"

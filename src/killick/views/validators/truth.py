@@ -46,6 +46,28 @@ _GONE_SETTLED: Final = re.compile(
     r"^\[A tool call that is not shown here, (\S+) \(([^)]*)\), was settled since\. (.*?)\.\]$",
     re.MULTILINE,
 )
+_PLAIN: Final = {
+    "did not run": "not run",
+    "was denied, so it did not run": "denied",
+    "is still running and has no result yet": "running",
+}
+_FAILED: Final = ("failed", "failed and gave no output")
+_SINCE: Final = {
+    "has finished since. Its result:": "finished",
+    "has failed since. Its result:": "failed",
+    "was started since. It is still running and has no result yet.": "running",
+    "was denied since, so it did not run.": "denied",
+    "was denied since.": "denied with a result",
+    "is not denied any more. It did not run so far.": "not run",
+}
+"""Sentences in the place of a result, and of what became true since."""
+_WHY_UNKNOWN: Final = {
+    "was started and left no result": "unknown",
+    "left no result, and whether it ran was not seen": "unseen",
+}
+_ADVICE: Final = "Check what it did before repeating it."
+_FOUND: Final = re.compile(r"\. A (person|check) found out that it (?:ran|(did not run))\.\]?$")
+_FAILURE: Final = re.compile(r"^\[The turn above failed before it was complete(?:: (\w+))?\.", re.M)
 _HIDDEN: Final = "[What this tool returned is hidden.]"
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 _UNSAFE: Final = re.compile(r"[^a-zA-Z0-9_-]")
@@ -74,20 +96,16 @@ class ContextLike(Protocol):
 
 
 class Statement(NamedTuple):
-    """A call's state, and the text that goes with it: a result, a reason, output.
-
-    Of a call that was denied and has a result, `also` is the result.
-    """
+    """A call's state, and the texts that go with it: a result, a reason, evidence, output."""
 
     state: str
-    text: str = ""
+    texts: tuple[str, ...] = ()
     mark: str = ""
     """Tells two settlements apart that say the same."""
-    also: str = ""
 
     def is_told_by(self, other: "Statement") -> bool:
-        is_in = self.text in other.text and self.also in other.text
-        return self.state == other.state and is_in
+        said = "\n".join(other.texts)
+        return self.state == other.state and all(_is_said(text, said) for text in self.texts)
 
 
 # -- the journal -------------------------------------------------------------------------------
@@ -113,14 +131,15 @@ class _Call:
         if self.result is not None:
             text = _clean(_text(self.result)).strip()
             if self.denial is not None and not self.started and not self.denial_told:
-                return Statement("denied with a result", _clean(self.denial).strip(), also=text)
-            return Statement("failed" if self.result.is_error else "finished", text)
+                return Statement("denied with a result", (_clean(self.denial).strip(), text))
+            return Statement("failed" if self.result.is_error else "finished", (text,))
+        printed = _clean(self.output).strip()
         if self.settled is not None:
-            return self.settled
+            return self.settled._replace(texts=(*self.settled.texts, printed))
         if self.started:
-            return Statement("running" if self.running else "unknown", _clean(self.output).strip())
+            return Statement("running" if self.running else "unknown", (printed,))
         if self.denial is not None:
-            return Statement("denied", _clean(self.denial).strip())
+            return Statement("denied", (_clean(self.denial).strip(),))
         proven = self.seen and self.part.tool_type != "hosted"
         return Statement("not run" if proven else "unseen")
 
@@ -133,7 +152,7 @@ class _Call:
         if self.result is not None:
             self.over = True
             if self.settled is not None and self.untold:
-                self.history.append(Statement(f"had {self.settled.state}", self.settled.text))
+                self.history.append(Statement(f"had {self.settled.state}", self.settled.texts))
         self.untold = False
         self.denial_told = now.state == "denied"
 
@@ -156,7 +175,7 @@ class _Journal:
         self.calls: dict[tuple[str, str], _Call] = {}
         self.again: list[_Call] = []
         self.gone: list[tuple[str, ToolResult]] = []
-        self.gone_settled: list[tuple[str, str]] = []
+        self.gone_settled: list[tuple[str, Statement]] = []
         self._hosted: list[tuple[str, list[Run]]] = []
         self.rewound_texts: list[str] = []
         self.failures: list[e.TurnEnding] = []
@@ -320,15 +339,16 @@ class _Journal:
 
     def _settle(self, body: e.Settled) -> None:
         hidden = self._hidden.has_result(body)
-        words = "" if hidden else (body.result or body.evidence or "")
+        found = () if hidden else (body.result or "", body.evidence or "")
+        texts = tuple(_clean(text).strip() for text in found)
         state = "settled not run" if body.outcome == "did_not_run" else "settled ran"
         state += ", by a check" if body.by == "check" else ", by a person"
         call = self.calls.get((body.message_id, body.call_id))
         name = self._named.get((body.message_id, body.call_id))
         if call is not None:
-            call.settled, call.untold = Statement(state, _clean(words).strip(), body.id), True
+            call.settled, call.untold = Statement(state, texts, body.id), True
         elif name is not None:
-            self.gone_settled.append((name, state))
+            self.gone_settled.append((name, Statement(state, texts)))
 
     def _late(self, body: e.LateText) -> None:
         text = "".join(delta.text for delta in body.deltas)
@@ -361,6 +381,11 @@ class _Journal:
             if isinstance(part, ToolCall) and not (known and known.said):
                 self._make(message.body, part, partial=True)
         self._find_cut(message)
+
+
+def _is_said(text: str, said: str) -> bool:
+    """Tell whether a text stands in another, and not in the middle of its words."""
+    return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", said) is not None
 
 
 def _text(result: ToolResult) -> str:
@@ -475,7 +500,7 @@ class _Sent:
         made_up = _made_up(text)
         if made_up is None:
             in_words = text.startswith("[This tool call failed")
-            made_up = Statement("failed" if failed or in_words else "finished", text)
+            made_up = Statement("failed" if failed or in_words else "finished", (text,))
         elif failed and made_up.state.startswith("settled ran"):
             made_up = made_up._replace(state=f"{made_up.state}, and failed")
         self.results[call_id] = made_up
@@ -500,49 +525,33 @@ class _Sent:
 def _made_up(text: str) -> Statement | None:
     """Return what a sentence in place of a result says; None for a result."""
     first, _, rest = text.partition("\n")
-    if first == "[This tool call did not run.]":
-        return Statement("not run")
     if first == "[This tool call was denied.]":
-        return Statement("denied with a result", rest)
-    if first.startswith("[This tool call was denied"):
-        return Statement("denied", rest)
-    if first.startswith("[This tool call is still running"):
-        return Statement("running", rest)
-    if first.startswith("[The outcome of this tool call was unknown"):
-        return Statement(_finding(first), rest)
-    if first.startswith("[The outcome of this tool call is unknown"):
-        return Statement(_unknown(first), rest)
-    return None
+        return Statement("denied with a result", (rest,))
+    sentence = first.removeprefix("[This tool call ").removesuffix(".]")
+    if sentence in _PLAIN:
+        return Statement(_PLAIN[sentence], (rest,))
+    if found := _FOUND.search(first.removeprefix("[The outcome of this tool call was unknown")):
+        return Statement(_finding(found), (rest,))
+    unknown = re.fullmatch(r"\[The outcome of this tool call is unknown: it (.*)\. (.*)\]", first)
+    if unknown and unknown[2] == _ADVICE and unknown[1] in _WHY_UNKNOWN:
+        return Statement(_WHY_UNKNOWN[unknown[1]], (rest,))
+    opens = first.startswith(("[This tool call ", "[The outcome of this tool call "))
+    return Statement(f"something else: {first}") if opens and sentence not in _FAILED else None
 
 
 def _since(sentence: str, rest: str) -> Statement:
     """Return what a note says that became true of a call."""
-    if sentence.startswith("was settled before"):
-        return Statement(f"had {_finding(sentence)}", rest)
-    if sentence.startswith("was settled since"):
-        return Statement(_finding(sentence), rest)
-    if "still running" in sentence:
-        return Statement("running", rest)
-    if "unknown" in sentence:
-        return Statement(_unknown(sentence), rest)
-    if "denied since" in sentence:
-        state = "denied" if "did not run" in sentence else "denied with a result"
-        return Statement(state, rest)
-    if "not denied any more" in sentence:
-        return Statement("not run")
-    return Statement("failed" if "has failed" in sentence else "finished", rest)
+    before = sentence.startswith("was settled before its result came")
+    if (before or sentence.startswith("was settled since")) and (found := _FOUND.search(sentence)):
+        return Statement(f"had {_finding(found)}" if before else _finding(found), (rest,))
+    unknown = re.fullmatch(r"(.*), so its outcome is unknown\. (.*)", sentence)
+    if unknown and unknown[2] == _ADVICE and unknown[1] in _WHY_UNKNOWN:
+        return Statement(_WHY_UNKNOWN[unknown[1]], (rest,))
+    return Statement(_SINCE.get(sentence, f"something else: {sentence}"), (rest,))
 
 
-def _unknown(sentence: str) -> str:
-    """Return why an outcome is unknown; it is told only with the advice to check."""
-    if "Check what it did before repeating it." not in sentence:
-        return "unknown, without advice"
-    return "unseen" if "was not seen" in sentence else "unknown"
-
-
-def _finding(sentence: str) -> str:
-    state = "settled not run" if "did not run" in sentence else "settled ran"
-    return f"{state}, by a {'check' if 'A check found' in sentence else 'person'}"
+def _finding(found: re.Match[str]) -> str:
+    return f"settled {'not run' if found[2] else 'ran'}, by a {found[1]}"
 
 
 def _tail(text: str, start: int) -> str:
@@ -628,22 +637,27 @@ def _compare_gone(report: Findings, journal: _Journal, sent: _Sent) -> None:
         wanted = _safe(name)
         outcome = "failed" if result.is_error else "finished"
         content = _clean(_text(result)).strip()
-        if not any((wanted, outcome) == note[:2] and content in note[2] for note in spoken):
+        if not any((wanted, outcome) == note[:2] and _is_said(content, note[2]) for note in spoken):
             report.add("gone", result.call_id, f"{name} has {outcome}, and it is not told")
     if len(spoken) > len(journal.gone):
         report.add("gone", "messages", f"{len(spoken)} told, {len(journal.gone)} are true")
 
 
 def _compare_gone_settled(report: Findings, journal: _Journal, sent: _Sent) -> None:
-    spoken = sorted(
-        (match[2], _finding(match[3]))
+    spoken = [
+        (match[2], Statement(_finding(found), (_tail(text, match.end()),)))
         for text in sent.texts
         for match in _GONE_SETTLED.finditer(text)
-    )
-    named = [(_UNSAFE.sub("_", name)[:64], state) for name, state in journal.gone_settled]
-    wanted = sorted((name or "tool", state) for name, state in named)
-    if wanted != spoken:
-        report.add("settled", "messages", f"{wanted} is true, {spoken} is told")
+        if (found := _FOUND.search(f". {match[3]}."))
+    ]
+    for name, true in journal.gone_settled:
+        told = next((n for n in spoken if n[0] == _safe(name) and true.is_told_by(n[1])), None)
+        if told is None:
+            report.add("settled", "messages", f"of {name} {true} is true, and it is not told")
+        else:
+            spoken.remove(told)
+    if spoken:
+        report.add("settled", "messages", f"{spoken} is told, and is not true")
 
 
 def _compare_words(report: Findings, journal: _Journal, sent: _Sent) -> None:
@@ -653,12 +667,13 @@ def _compare_words(report: Findings, journal: _Journal, sent: _Sent) -> None:
         if text.strip() and text in words and text not in visible:
             report.add("rewound", "messages", f"{text!r} was rewound")
     for failure in journal.failures:
-        reason, kind = failure.reason or "", failure.error_type
-        if reason != kind and reason in words and reason not in visible:
+        reason = failure.reason or ""
+        if reason != failure.error_type and reason in words and reason not in visible:
             report.add("error", "messages", f"{reason!r} is told")
-        ending = f": {kind}." if kind else "."
-        if f"[The turn above failed before it was complete{ending}" not in words:
-            report.add("error", "messages", f"that a turn failed with {kind} is not told")
+    kinds = sorted(failure.error_type or "" for failure in journal.failures)
+    told = sorted(match[1] or "" for match in _FAILURE.finditer(words))
+    if kinds != told:
+        report.add("error", "messages", f"turns failed with {kinds}, {told} is told")
 
 
 def _compare_repairs(report: Findings, journal: _Journal, context: ContextLike) -> None:
