@@ -99,6 +99,29 @@ def test_a_second_run_goes_on_where_the_first_was_left(project: Project, tmp_pat
     assert again == ["module.py:larger:compare:0"]
 
 
+def test_a_bug_in_what_runs_on_import_is_caught(project: Project, tmp_path: Path) -> None:
+    """It is too late for it in a process that has imported the module."""
+    (project.package / "module.py").write_text(
+        "def twice(a):\n    return a + a\n\n\nFOUR = twice(2)\n"
+    )
+    (project.root / "tests" / "test_module.py").write_text(
+        "from tiny.module import FOUR, twice\n\n\n"
+        "def test_four():\n    assert twice(0) + FOUR == 4\n"
+    )
+    assert outcomes(project, tmp_path / "copy", [])["module.py:twice:calculate:0"] == "caught"
+
+
+def test_a_test_that_fails_without_the_bug_too_says_nothing_of_it(
+    project: Project, tmp_path: Path
+) -> None:
+    """It passed when it was measured, and never again."""
+    (project.root / "tests" / "test_module.py").write_text(
+        "from pathlib import Path\nfrom tiny.module import larger\n\n\n"
+        "def test_once():\n    larger(2, 1)\n    Path('here').touch(exist_ok=False)\n"
+    )
+    assert outcomes(project, tmp_path / "copy", [])["module.py:larger:return:0"] == "survived"
+
+
 def test_only_tests_that_run_the_line_are_asked_first(project: Project) -> None:
     coverage = measured(project)
     of_last_return = next(
