@@ -132,8 +132,7 @@ class _Call:
         self.sent: ToolResult | None = None
         self.sent_made_up = self.sent_as_denied = False
         self.told: Known | None = None
-        self.note: tuple[_Saying, Known, Repair] | None = None
-        """What a model will be told of it since, and what that says."""
+        self.note: tuple[_Saying, Known, Repair] | None = None  # what a model will be told of it
         self.seqs: list[int] = []
 
     @property
@@ -520,11 +519,10 @@ class Builder:
                 f"{call.call.id!r}: {_REPAIRED[known.state]}, and a model was told something else",
             )
         else:
-            result = call.result
-            told = _told(result)
-            text = phrases.late_result(name, call.unique_id, told, is_error=result.is_error)
+            result, words = call.result, _told(call.result)
+            text = phrases.late_result(name, call.unique_id, words, is_error=result.is_error)
             if call.refusal is not None:
-                text = phrases.denied_result_since(name, call.unique_id, call.refusal, told)
+                text = phrases.denied_result_since(name, call.unique_id, call.refusal, words)
             self._say(seq, text, *media_of(result))
             self._repair(seq, "told as text", "a model was told before that it had no result")
         call.note = self._sayings[-1], known, self.repairs[-1]
@@ -534,10 +532,8 @@ class Builder:
         self, seq: int, call: _Call | None, result: ToolResult, gone: str | None = None
     ) -> None:
         if call is None:
-            name = None if gone is None else _safe_name(gone)
-            text = phrases.orphan_result(
-                result.call_id, name, _told(result), is_error=result.is_error
-            )
+            name, words = None if gone is None else _safe_name(gone), _told(result)
+            text = phrases.orphan_result(result.call_id, name, words, is_error=result.is_error)
             self._say(seq, text, *media_of(result))
             self._repair(seq, "told as text", "the result has no call")
         elif call.result is not None:
@@ -689,16 +685,16 @@ def _safe_name(name: str) -> str:
 
 def text_of(result: ToolResult) -> str:
     """Return a result's text, or its structured content in place of none."""
-    content = result.content
-    texts = [content] if isinstance(content, str) else [p.text for p in content if type(p) is Text]
-    text = "\n".join(texts)
+    text = result.content
+    if not isinstance(text, str):
+        text = "\n".join(part.text for part in text if isinstance(part, Text))
     if not text.strip() and result.structured is not None:
         return json.dumps(result.structured, ensure_ascii=False)
     return text
 
 
 def _told(result: ToolResult) -> str:
-    """Return what is told of a result in a sentence that says whether it failed."""
+    """Return what stands behind a sentence that says whether a tool failed."""
     text = text_of(result)
     return text if text.strip() or media_of(result) else phrases.no_output(is_error=False)
 

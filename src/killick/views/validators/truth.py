@@ -46,12 +46,22 @@ _GONE_SETTLED: Final = re.compile(
     r"^\[A tool call that is not shown here, (\S+) \(([^)]*)\), was settled since\. (.*?)\.\]$",
     re.MULTILINE,
 )
-_PLAIN: Final = {
-    "did not run": "not run",
-    "was denied, so it did not run": "denied",
-    "is still running and has no result yet": "running",
+_ADVICE: Final = "Check what it did before repeating it."
+_UNKNOWN: Final = {
+    "was started and left no result": "unknown",
+    "left no result, and whether it ran was not seen": "unseen",
 }
-_FAILED: Final = ("failed", "failed and gave no output")
+_PLAIN: Final = {
+    "[This tool call did not run.]": "not run",
+    "[This tool call was denied, so it did not run.]": "denied",
+    "[This tool call was denied.]": "denied with a result",
+    "[This tool call is still running and has no result yet.]": "running",
+    **{
+        f"[The outcome of this tool call is unknown: it {why}. {_ADVICE}]": state
+        for why, state in _UNKNOWN.items()
+    },
+}
+_FAILED: Final = ("[This tool call failed.]", "[This tool call failed and gave no output.]")
 _SINCE: Final = {
     "has finished since. Its result:": "finished",
     "has failed since. Its result:": "failed",
@@ -59,13 +69,9 @@ _SINCE: Final = {
     "was denied since, so it did not run.": "denied",
     "was denied since.": "denied with a result",
     "is not denied any more. It did not run so far.": "not run",
+    **{f"{why}, so its outcome is unknown. {_ADVICE}": state for why, state in _UNKNOWN.items()},
 }
-"""Sentences in the place of a result, and of what became true since."""
-_WHY_UNKNOWN: Final = {
-    "was started and left no result": "unknown",
-    "left no result, and whether it ran was not seen": "unseen",
-}
-_ADVICE: Final = "Check what it did before repeating it."
+_WAS: Final = "[The outcome of this tool call was unknown."
 _FOUND: Final = re.compile(r"\. A (person|check) found out that it (?:ran|(did not run))\.\]?$")
 _FAILURE: Final = re.compile(r"^\[The turn above failed before it was complete(?:: (\w+))?\.", re.M)
 _HIDDEN: Final = "[What this tool returned is hidden.]"
@@ -104,8 +110,8 @@ class Statement(NamedTuple):
     """Tells two settlements apart that say the same."""
 
     def is_told_by(self, other: "Statement") -> bool:
-        said = "\n".join(other.texts)
-        return self.state == other.state and all(_is_said(text, said) for text in self.texts)
+        words = "\n".join(other.texts)
+        return self.state == other.state and all(_is_said(text, words) for text in self.texts)
 
 
 # -- the journal -------------------------------------------------------------------------------
@@ -339,8 +345,8 @@ class _Journal:
 
     def _settle(self, body: e.Settled) -> None:
         hidden = self._hidden.has_result(body)
-        found = () if hidden else (body.result or "", body.evidence or "")
-        texts = tuple(_clean(text).strip() for text in found)
+        given = () if hidden else (body.result or "", body.evidence or "")
+        texts = tuple(_clean(text).strip() for text in given)
         state = "settled not run" if body.outcome == "did_not_run" else "settled ran"
         state += ", by a check" if body.by == "check" else ", by a person"
         call = self.calls.get((body.message_id, body.call_id))
@@ -383,9 +389,9 @@ class _Journal:
         self._find_cut(message)
 
 
-def _is_said(text: str, said: str) -> bool:
-    """Tell whether a text stands in another, and not in the middle of its words."""
-    return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", said) is not None
+def _is_said(text: str, inside: str) -> bool:
+    """Tell whether a text stands inside another, and not in the middle of its words."""
+    return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", inside) is not None
 
 
 def _text(result: ToolResult) -> str:
@@ -525,33 +531,24 @@ class _Sent:
 def _made_up(text: str) -> Statement | None:
     """Return what a sentence in place of a result says; None for a result."""
     first, _, rest = text.partition("\n")
-    if first == "[This tool call was denied.]":
-        return Statement("denied with a result", (rest,))
-    sentence = first.removeprefix("[This tool call ").removesuffix(".]")
-    if sentence in _PLAIN:
-        return Statement(_PLAIN[sentence], (rest,))
-    if found := _FOUND.search(first.removeprefix("[The outcome of this tool call was unknown")):
-        return Statement(_finding(found), (rest,))
-    unknown = re.fullmatch(r"\[The outcome of this tool call is unknown: it (.*)\. (.*)\]", first)
-    if unknown and unknown[2] == _ADVICE and unknown[1] in _WHY_UNKNOWN:
-        return Statement(_WHY_UNKNOWN[unknown[1]], (rest,))
-    opens = first.startswith(("[This tool call ", "[The outcome of this tool call "))
-    return Statement(f"something else: {first}") if opens and sentence not in _FAILED else None
+    if first in _PLAIN:
+        return Statement(_PLAIN[first], (rest,))
+    if first.startswith(_WAS) and (finding := _FOUND.search(first)):
+        return Statement(_settled(finding), (rest,))
+    odd = first.startswith(("[This tool call ", "[The outcome of this")) and first not in _FAILED
+    return Statement(f"something else: {first}") if odd else None
 
 
 def _since(sentence: str, rest: str) -> Statement:
     """Return what a note says that became true of a call."""
-    before = sentence.startswith("was settled before its result came")
-    if (before or sentence.startswith("was settled since")) and (found := _FOUND.search(sentence)):
-        return Statement(f"had {_finding(found)}" if before else _finding(found), (rest,))
-    unknown = re.fullmatch(r"(.*), so its outcome is unknown\. (.*)", sentence)
-    if unknown and unknown[2] == _ADVICE and unknown[1] in _WHY_UNKNOWN:
-        return Statement(_WHY_UNKNOWN[unknown[1]], (rest,))
+    before = "had " if sentence.startswith("was settled before its result came") else ""
+    if sentence.startswith("was settled") and (finding := _FOUND.search(sentence)):
+        return Statement(f"{before}{_settled(finding)}", (rest,))
     return Statement(_SINCE.get(sentence, f"something else: {sentence}"), (rest,))
 
 
-def _finding(found: re.Match[str]) -> str:
-    return f"settled {'not run' if found[2] else 'ran'}, by a {found[1]}"
+def _settled(finding: re.Match[str]) -> str:
+    return f"settled {'not run' if finding[2] else 'ran'}, by a {finding[1]}"
 
 
 def _tail(text: str, start: int) -> str:
@@ -645,17 +642,17 @@ def _compare_gone(report: Findings, journal: _Journal, sent: _Sent) -> None:
 
 def _compare_gone_settled(report: Findings, journal: _Journal, sent: _Sent) -> None:
     spoken = [
-        (match[2], Statement(_finding(found), (_tail(text, match.end()),)))
+        (match[2], Statement(_settled(finding), (_tail(text, match.end()),)))
         for text in sent.texts
         for match in _GONE_SETTLED.finditer(text)
-        if (found := _FOUND.search(f". {match[3]}."))
+        if (finding := _FOUND.search(f". {match[3]}."))
     ]
     for name, true in journal.gone_settled:
-        told = next((n for n in spoken if n[0] == _safe(name) and true.is_told_by(n[1])), None)
-        if told is None:
+        note = next((n for n in spoken if n[0] == _safe(name) and true.is_told_by(n[1])), None)
+        if note is None:
             report.add("settled", "messages", f"of {name} {true} is true, and it is not told")
         else:
-            spoken.remove(told)
+            spoken.remove(note)
     if spoken:
         report.add("settled", "messages", f"{spoken} is told, and is not true")
 
@@ -671,9 +668,9 @@ def _compare_words(report: Findings, journal: _Journal, sent: _Sent) -> None:
         if reason != failure.error_type and reason in words and reason not in visible:
             report.add("error", "messages", f"{reason!r} is told")
     kinds = sorted(failure.error_type or "" for failure in journal.failures)
-    told = sorted(match[1] or "" for match in _FAILURE.finditer(words))
-    if kinds != told:
-        report.add("error", "messages", f"turns failed with {kinds}, {told} is told")
+    failed = sorted(match[1] or "" for match in _FAILURE.finditer(words))
+    if kinds != failed:
+        report.add("error", "messages", f"turns failed with {kinds}, {failed} is told")
 
 
 def _compare_repairs(report: Findings, journal: _Journal, context: ContextLike) -> None:
@@ -691,9 +688,9 @@ def _compare_repairs(report: Findings, journal: _Journal, context: ContextLike) 
         for statement in call.history[1:]
         if (state := statement.state.partition(",")[0]) in _WORDS
     )
-    told = sorted(r.reason for r in context.repairs if r.reason.endswith("told something else"))
-    if noted != told:
-        report.add("repair", "repairs", f"{noted} became true, {told} is reported")
+    made = sorted(r.reason for r in context.repairs if r.reason.endswith("told something else"))
+    if noted != made:
+        report.add("repair", "repairs", f"{noted} became true, {made} is reported")
 
 
 def count_calls(entries: Iterable[e.Entry]) -> int:
