@@ -174,7 +174,7 @@ class _Call:
         if self.result is not None:
             content = self.result.content
             if self.refusal is not None:
-                text = phrases.denied_result(self.refusal, _told(self.result))
+                text = phrases.denied_result(self.refusal, text_of(self.result))
                 content = (Text(text), *media_of(self.result)) if media_of(self.result) else text
             return msgspec.structs.replace(self.result, call_id=self.unique_id, content=content)
         known = self.known
@@ -519,7 +519,7 @@ class Builder:
                 f"{call.call.id!r}: {_REPAIRED[known.state]}, and a model was told something else",
             )
         else:
-            result, words = call.result, _told(call.result)
+            result, words = call.result, text_of(call.result)
             text = phrases.late_result(name, call.unique_id, words, is_error=result.is_error)
             if call.refusal is not None:
                 text = phrases.denied_result_since(name, call.unique_id, call.refusal, words)
@@ -532,7 +532,7 @@ class Builder:
         self, seq: int, call: _Call | None, result: ToolResult, gone: str | None = None
     ) -> None:
         if call is None:
-            name, words = None if gone is None else _safe_name(gone), _told(result)
+            name, words = gone and _safe_name(gone), text_of(result)
             text = phrases.orphan_result(result.call_id, name, words, is_error=result.is_error)
             self._say(seq, text, *media_of(result))
             self._repair(seq, "told as text", "the result has no call")
@@ -632,9 +632,8 @@ class Builder:
 
     def _say(self, seq: int, text: str, *parts: Part) -> None:
         note = _Saying("user", seq)
-        note.raw = (Text(text), *parts)
+        note.raw, note.synthetic = (Text(text), *parts), True
         note.parts = list(note.raw)
-        note.synthetic = True
         self._sayings.append(note)
 
     def _neutral(self, saying: _Saying) -> Iterable[Neutral]:
@@ -684,19 +683,15 @@ def _safe_name(name: str) -> str:
 
 
 def text_of(result: ToolResult) -> str:
-    """Return a result's text, or its structured content in place of none."""
+    """Return a result's text; without any, its structured content, or that it is images alone."""
     text = result.content
     if not isinstance(text, str):
         text = "\n".join(part.text for part in text if isinstance(part, Text))
-    if not text.strip() and result.structured is not None:
+    if text.strip():
+        return text
+    if result.structured is not None:
         return json.dumps(result.structured, ensure_ascii=False)
-    return text
-
-
-def _told(result: ToolResult) -> str:
-    """Return what stands behind a sentence that says whether a tool failed."""
-    text = text_of(result)
-    return text if text.strip() or media_of(result) else phrases.no_output(is_error=False)
+    return phrases.no_text() if media_of(result) else ""
 
 
 def media_of(result: ToolResult) -> Sequence[Image | File]:

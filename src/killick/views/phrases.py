@@ -52,6 +52,7 @@ def cut_call(name: str, *, seen: bool) -> str:
 
 
 _CHECK: Final = "Check what it did before repeating it."
+_NOTHING: Final = "(no output)"
 _RECORDED: Final = "[Recorded as its result:]"
 _UNSEEN: Final = "left no result, and whether it ran was not seen"
 
@@ -89,13 +90,13 @@ def since(name: str, call_id: str, state: str, detail: str, *, started: bool) ->
 
 def denied_result(reason: str, content: str) -> str:
     """Say that a call was denied for which a result was recorded all the same."""
-    return f"{_denied('[This tool call was denied.]', reason)}\n{_RECORDED}\n{content}"
+    return f"{_denied('[This tool call was denied.]', reason)}\n{_RECORDED}\n{content or _NOTHING}"
 
 
 def denied_result_since(name: str, call_id: str, reason: str, content: str) -> str:
     """Say the same of a call of which a model was told before."""
     sentence = f"[The tool call {call_id} ({name}) above was denied since.]"
-    return f"{_denied(sentence, reason)}\n{_RECORDED}\n{content}"
+    return f"{_denied(sentence, reason)}\n{_RECORDED}\n{content or _NOTHING}"
 
 
 def settled(finding: Settled, output: str) -> str:
@@ -146,8 +147,8 @@ def _with_output(sentence: str, output: str) -> str:
 
 
 def late_result(name: str, call_id: str, content: str, *, is_error: bool) -> str:
-    outcome = "failed" if is_error else "finished"
-    return f"[The tool call {call_id} ({name}) above has {outcome} since. Its result:]\n{content}"
+    call, outcome = f"The tool call {call_id} ({name}) above", "failed" if is_error else "finished"
+    return f"[{call} has {outcome} since. Its result:]\n{content or _NOTHING}"
 
 
 def failed(content: str) -> str:
@@ -156,7 +157,7 @@ def failed(content: str) -> str:
 
 
 def no_output(*, is_error: bool) -> str:
-    return "[This tool call failed and gave no output.]" if is_error else "(no output)"
+    return "[This tool call failed and gave no output.]" if is_error else _NOTHING
 
 
 def no_text() -> str:
@@ -194,11 +195,11 @@ def orphan_result(call_id: str, name: str | None, content: str, *, is_error: boo
     """Say what came for a call that is not shown; `name` is that of its tool, where it is known."""
     if name is None:
         what = "A failed tool result" if is_error else "A tool result"
-        return f"[{what} without its call ({call_id}):]\n{content}"
+        return f"[{what} without its call ({call_id}):]\n{content or _NOTHING}"
     outcome = "failed" if is_error else "finished"
     return (
         f"[A tool call that is not shown here, {call_id} ({name}), has {outcome} since. "
-        f"Its result:]\n{content}"
+        f"Its result:]\n{content or _NOTHING}"
     )
 
 

@@ -13,7 +13,7 @@ from killick.journal.assembly import is_whole_object
 from killick.model.messages import File, Image, Opaque, Text, ToolCall, ToolResult
 from killick.views import phrases
 from killick.views.hosted import hosted, is_hosted
-from killick.views.neutral import UNREAD, Neutral, Repair, media_of, text_of
+from killick.views.neutral import UNREAD, Neutral, Repair, text_of
 from killick.views.profiles import NEUTRAL, Profile, is_signed_by, normal
 
 Blobs = Callable[[str], bytes | None]
@@ -213,10 +213,8 @@ def result_text(result: ToolResult, message: Neutral | None = None) -> str:
     With the `message` that it is in, for a shape that has no other way to say that a tool failed.
     """
     text = text_of(result)
-    if not text.strip():
-        if not media_of(result):
-            return phrases.no_output(is_error=result.is_error)
-        text = phrases.no_text()
+    if not text:
+        return phrases.no_output(is_error=result.is_error)
     flagged = message is None or not result.is_error or result.call_id in message.made_up
     return clean(text if flagged else phrases.failed(text))
 
