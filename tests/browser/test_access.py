@@ -62,7 +62,7 @@ def keys(page: Page, _server: Server) -> None:
 def figures(page: Page, server: Server) -> None:
     said(server, "work", "fail")
     page.goto("/figures")
-    expect(page.locator(".plot svg")).to_have_count(4)
+    expect(page.locator(".plot svg")).to_have_count(3)
 
 
 def home(page: Page, _server: Server) -> None:

@@ -234,11 +234,12 @@ def test_title_export_archive_and_delete(server: Server, open_page: OpenPage) ->
 def test_figures_are_plotted(server: Server, open_page: OpenPage, keep: Keep) -> None:
     said(server, "work", "fail")
     page = open_page(server, "/figures")
-    expect(page.locator(".plot svg")).to_have_count(4)
+    expect(page.locator(".plot svg")).to_have_count(3)
     assert page.locator(".plot .bar").count() >= 3
     expect(
         page.get_by_role("img", name=re.compile("How turns ended: 2 in 30 days"))
     ).to_be_visible()
+    expect(page.locator(".tile").nth(3)).to_contain_text("cost: not recorded")
     keep(page, "figures")
 
 

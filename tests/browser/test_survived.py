@@ -179,6 +179,21 @@ def test_any_moment_of_the_past_can_be_seen(
     expect(page.get_by_label("Your message")).to_be_visible()
 
 
+def test_where_a_turn_broke_off_is_red_in_the_past_and_where_it_was_complete_is_not(
+    server: Server, open_page: OpenPage, keep: Keep
+) -> None:
+    session_id = said(server, "say one", "fail", "say two", title="Thrice")
+    head = server.get(f"/api/sessions/{session_id}")["head"]
+    page = open_page(server, f"/s/{session_id}?then={head}")
+    expect(page.locator(".marks .ends")).to_have_count(2)
+    expect(page.locator(".marks .died")).to_have_count(1)
+    expect(page.locator(".machine .legend span")).to_have_text(["a turn ended", "it broke off"])
+    (broke,) = server.get(f"/api/sessions/{session_id}/journal")["broke_off"]
+    page.get_by_role("slider", name="Moment").fill(str(broke))
+    expect(page.locator("output")).to_contain_text("The turn broke off")
+    keep(page, "time-machine-broken")
+
+
 def test_a_moment_beyond_the_end_is_not_found_and_names_the_head(server: Server) -> None:
     session_id = said(server, "say one")
     head = server.get(f"/api/sessions/{session_id}")["head"]
@@ -202,9 +217,12 @@ def test_a_waterfall_shows_calls_tools_and_the_gap_of_a_crash(
     expect(wave.locator(".track .tool")).to_have_count(1)
     expect(wave.locator(".track .unknown")).to_have_count(1)
     expect(wave.locator(".track .gap")).to_have_count(1)
-    expect(wave).to_contain_text("1,200 in, 34 out")
+    expect(wave).to_contain_text("1,200 tokens in, 34 out")
+    expect(wave.locator(".label")).to_have_text(
+        ["worker", "shell make", "shell deploy", "nothing ran"]
+    )
     expect(wave.locator(".track .silent")).to_have_count(1)
-    expect(wave).to_contain_text(re.compile(r"first token after \d+ m?s"))
+    expect(wave).to_contain_text(re.compile(r"first token after <?\d+ m?s"))
     keep(page, "waterfall")
 
 
@@ -223,9 +241,14 @@ def test_what_was_sent_in_each_call_is_shown_with_what_is_new(
     calls = page.get_by_label("Call").locator("option")
     expect(calls).to_have_count(6)
     page.get_by_label("Call").select_option(index=4)
-    expect(page.locator(".panel .sent.new").first).to_contain_text("tool")
+    expect(page.locator(".panel .sent.new h3")).to_contain_text(["assistant", "tool"])
     expect(page.locator(".panel")).to_contain_text("new since the call before")
+    asked = page.locator(".panel .sent.new").first
+    expect(asked.locator(".what")).to_have_text("calls shell")
+    expect(asked.locator("pre").last).to_have_text(re.compile(r'^\{\s+"command": "make"\s+\}$'))
     keep(page, "sent")
+    page.get_by_role("button", name="JSON").click()
+    expect(asked.locator("pre")).to_contain_text('"arguments": "{\\"command\\"')
 
 
 def test_tools_are_shown_as_what_they_are(server: Server, open_page: OpenPage, keep: Keep) -> None:
@@ -240,7 +263,7 @@ def test_tools_are_shown_as_what_they_are(server: Server, open_page: OpenPage, k
     query = page.locator("details.tool", has_text="query")
     query.locator("summary").first.click()
     expect(query.locator(".tree").last).to_contain_text("Ada")
-    expect(page.locator(".turn-line")).to_contain_text("15.4k in, 210 out")
+    expect(page.locator(".turn-line")).to_contain_text("15.4k tokens in, 210 out")
     expect(page.locator(".turn-line")).to_contain_text("$0.034")
     keep(page, "tools")
 
@@ -259,6 +282,27 @@ def test_a_picture_and_a_file_in_a_result_are_shown(
         tool.get_by_role("button", name="table.csv").click()
     assert Path(download.value.path()).read_bytes() == b"a,b\n1,2\n"
     keep(page, "picture")
+
+
+def test_of_a_long_past_the_end_is_shown_and_every_tool_counted(
+    server: Server, open_page: OpenPage
+) -> None:
+    with Store(server.store, durability="normal") as store:
+        session = store.create_session(title="Long")
+        for number in range(300):
+            with session.turn(f"Question {number}?") as turn:
+                with turn.stream() as reply:
+                    reply.tool_call("c1", name="shell", arguments='{"command": "make"}')
+                with turn.tool("c1") as call:
+                    call.finish("made")
+    head = server.get(f"/api/sessions/{session.id}")["head"]
+    page = open_page(server, f"/s/{session.id}?then={head}")
+    expect(page.get_by_text("Question 299?")).to_be_in_viewport()
+    expect(page.locator(".machine")).to_contain_text("300 tools had been started")
+    page.get_by_role("button", name="What the model would be sent").click()
+    expect(page.locator(".talk .sent")).to_have_count(60)
+    page.get_by_role("button", name="Show earlier, of 900").click()
+    expect(page.locator(".talk .sent")).to_have_count(260)
 
 
 def test_two_branches_stand_side_by_side_from_where_they_part(

@@ -177,8 +177,13 @@ async def get_journal(call: ApiCall) -> ApiAnswer:
         head=entries[-1].seq if entries else 0,
         kinds=[entry.kind for entry in entries],
         at_us=[entry.at_us for entry in entries],
+        broke_off=[entry.seq for entry in entries if _broke_off(entry.body)],
     )
     return ApiAnswer(200, value)
+
+
+def _broke_off(body: object) -> bool:
+    return isinstance(body, e.TurnEnding) and body.status != "completed"
 
 
 async def get_calls(call: ApiCall) -> ApiAnswer:

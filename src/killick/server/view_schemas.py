@@ -194,11 +194,15 @@ class TimelineOut(ToClient, frozen=True, kw_only=True):
 
 
 class JournalOut(ToClient, frozen=True, kw_only=True):
-    """The kinds of all entries and their moments, from seq 1 on."""
+    """The kinds of all entries and their moments, from seq 1 on.
+
+    `broke_off` has the seqs of the endings of turns that failed or were interrupted.
+    """
 
     head: int
     kinds: list[str]
     at_us: list[int]
+    broke_off: list[int]
 
 
 class CallOut(ToClient, frozen=True, kw_only=True):

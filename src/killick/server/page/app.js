@@ -3,7 +3,7 @@
 import { api, token, whenTokenNeeded } from "./api.js";
 import { address, attempt, effect, go, html, Icon, IconButton, Later, mount, newKey, route, signal, toasts, toast, useEffect, useRef } from "./base.js";
 import { count, watch } from "./needs.js";
-import { lacks, Lost, panel, may, model, NewSession, SessionView } from "./session.js";
+import { lacks, Lost, panel, may, model, NewSession, Notice, SessionView } from "./session.js";
 import { reload, Sidebar, sideOpen } from "./sessions.js";
 
 const dialog = signal(null);
@@ -37,7 +37,7 @@ function Home() {
 
 function Nothing() {
   useEffect(() => { document.title = "Not found · Killick"; }, []);
-  return html`<main class="main" id="main" tabindex="-1"><div class="welcome"><h1>There is nothing here</h1><p>No page of this server has the address <code>${location.pathname.slice(0, 200)}</code>. It may be mistyped, or a link to it may be old.</p><button type="button" class="button" onClick=${() => go("/")}>To the start</button></div></main>`;
+  return html`<${Notice} title="There is nothing here">No page of this server has the address <code>${location.pathname.slice(0, 200)}</code>. It may be mistyped, or a link to it may be old.<//>`;
 }
 
 const figures = () => import("./figures.js");

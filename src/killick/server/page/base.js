@@ -53,7 +53,7 @@ export function shortTime(text) {
 export const fullTime = (text) => full.format(new Date(text));
 export const clockTime = (text) => clock.format(new Date(text));
 
-export const lasting = (ms) => (ms < 950 ? `${Math.max(0, Math.round(ms))} ms` : ms < 59500 ? `${(ms / 1000).toFixed(ms < 9950 ? 1 : 0)} s` : ms < 3570000 ? `${Math.round(ms / 60000)} min` : ms < 86400000 ? `${(ms / 3600000).toFixed(1)} h` : `${Math.round(ms / 86400000)} days`);
+export const lasting = (ms) => (ms < 1 ? "<1 ms" : ms < 950 ? `${Math.round(ms)} ms` : ms < 59500 ? `${(ms / 1000).toFixed(ms < 9950 ? 1 : 0)} s` : ms < 3570000 ? `${Math.round(ms / 60000)} min` : ms < 86400000 ? `${(ms / 3600000).toFixed(1)} h` : `${Math.round(ms / 86400000)} days`);
 export const shortCount = (value) => (value >= 1e6 ? `${+(value / 1e6).toFixed(1)}M` : value >= 1e4 ? `${+(value / 1e3).toFixed(1)}k` : value.toLocaleString());
 export const money = (value) => (value === 0 ? "$0" : `$${value < 0.1 ? value.toFixed(3) : value.toFixed(2)}`);
 

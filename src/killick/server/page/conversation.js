@@ -333,6 +333,12 @@ export class Conversation {
     return { parts, tools: tools.map((one) => ({ ...one, ...known.get(one.call_id), name: one.name, arguments: one.arguments })) };
   }
 
+  // What a call is about, as far as it was read.
+  about({ message_id, call_id }) {
+    const tool = this.byId.get(message_id)?.now.tools.find((one) => one.call_id === call_id);
+    return tool ? brief(tool.arguments) : "";
+  }
+
   tool(message_id, call_id, fields) {
     const held = this.byId.get(message_id);
     if (held) this.change(held, { tools: held.now.tools.map((one) => (one.call_id === call_id ? { ...one, ...fields } : one)) });

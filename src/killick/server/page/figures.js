@@ -16,7 +16,7 @@ function ceiling(value, least) {
 }
 
 function Plot({ title, days, series, format = short, least = 4 }) {
-  const wide = 640, high = 200, left = 52, bottom = 24;
+  const wide = 640, high = 200, left = 60, bottom = 30;
   const sums = days.map((_, at) => series.reduce((sum, one) => sum + one.values[at], 0));
   const top = ceiling(Math.max(...sums, 0), least);
   const step = (wide - left) / days.length;
@@ -25,7 +25,7 @@ function Plot({ title, days, series, format = short, least = 4 }) {
   const said = `${title}: ${format(total)} in ${days.length} days, at most ${format(Math.max(...sums, 0))} in one`;
   return html`<figure class="plot">
     <figcaption><span>${title}</span>${series.length > 1 ? html`<span class="legend">${series.map((one) => html`<span><i class=${one.look}></i>${one.name}</span>`)}</span>` : html`<small>${format(total)} in ${days.length} days</small>`}</figcaption>
-    <svg viewBox=${`0 0 ${wide} ${high + 6}`} role="img" aria-label=${said}>
+    <svg viewBox=${`0 0 ${wide} ${high + 10}`} role="img" aria-label=${said}>
       ${[0, 0.5, 1].map((part) => html`<line class="grid" x1=${left} x2=${wide} y1=${y(top * part)} y2=${y(top * part)} /><text x=${left - 7} y=${y(top * part) + 4} text-anchor="end">${format(top * part)}</text>`)}
       ${days.map((name, at) => {
         let base = 0;
@@ -37,7 +37,7 @@ function Plot({ title, days, series, format = short, least = 4 }) {
           return value ? html`<rect class=${`bar ${one.look}`} x=${left + at * step + step * 0.16} width=${step * 0.68} y=${from} height=${Math.max(1, to - from)} rx="2"><title>${`${name}: ${format(value)} ${one.name}`}</title></rect>` : null;
         });
       })}
-      ${days.map((name, at) => (at % 7 === 1 ? html`<text x=${left + at * step + step / 2} y=${high + 2} text-anchor="middle">${name.slice(5).replace("-", "/")}</text>` : null))}
+      ${days.map((name, at) => (at % 7 === 1 ? html`<text x=${left + at * step + step / 2} y=${high + 6} text-anchor=${at > 27 ? "end" : "middle"}>${name.slice(5).replace("-", "/")}</text>` : null))}
     </svg>
   </figure>`;
 }
@@ -52,22 +52,23 @@ export function Figures() {
   const sum = (values) => values.reduce((one, other) => one + other, 0);
   const turns = sum(pick(activity, "turns"));
   const broken = sum(pick(activity, "interrupted"));
+  const priced = !stats?.models.length || stats.models.some((one) => one.cost !== null);
   return html`<main class="main" id="main" tabindex="-1"><${Lost} /><div class="figures" tabindex="0" role="region" aria-label="Figures"><div>
     <header><div><${IconButton} name="menu" label="Sessions" class="icon only-small" onClick=${() => { sideOpen.value = true; }} /><h1>The last ${DAYS} days</h1></div></header>
     ${stats && html`<div class="tiles">
       <div class="tile"><b>${short(sum(pick(activity, "sessions")))}</b><span>sessions</span></div>
       <div class="tile"><b>${short(turns)}</b><span>turns</span></div>
       <div class="tile"><b>${short(sum(pick(usage, "input")) + sum(pick(usage, "output")))}</b><span>tokens</span></div>
-      <div class="tile"><b>${money(sum(pick(usage, "cost")))}</b><span>cost</span></div>
+      <div class="tile"><b>${priced ? money(sum(pick(usage, "cost"))) : "–"}</b><span>${priced ? "cost" : "cost: not recorded"}</span></div>
       <div class="tile"><b>${turns ? Math.round((100 * broken) / turns) : 0}%</b><span>of turns interrupted</span></div>
     </div>
     <div class="plots">
       <${Plot} title="Sessions" days=${days} series=${[{ name: "sessions", look: "", values: pick(activity, "sessions") }]} />
       <${Plot} title="How turns ended" days=${days} series=${[{ name: "completed", look: "soft", values: pick(activity, "completed") }, { name: "interrupted", look: "b2", values: pick(activity, "interrupted") }, { name: "failed", look: "b3", values: pick(activity, "failed") }]} />
       <${Plot} title="Tokens" days=${days} series=${[{ name: "in", look: "soft", values: pick(usage, "input") }, { name: "out", look: "", values: pick(usage, "output") }]} />
-      <${Plot} title="Cost" days=${days} format=${money} least=${0.01} series=${[{ name: "", look: "", values: pick(usage, "cost") }]} />
-    </div>
-    ${stats.models.length > 0 && html`<figure class="plot"><figcaption>Models</figcaption><div class="prose"><table><thead><tr><th>Model</th><th>Calls</th><th>Tokens in</th><th>Tokens out</th><th>Cost</th></tr></thead>
-      <tbody>${stats.models.map((one) => html`<tr key=${one.day}><td>${one.day || "unnamed"}</td><td>${short(one.calls)}</td><td>${short(one.input)}</td><td>${short(one.output)}</td><td>${one.cost === null ? "unknown" : money(one.cost)}</td></tr>`)}</tbody></table></div></figure>`}`}
+      ${priced && html`<${Plot} title="Cost" days=${days} format=${money} least=${0.01} series=${[{ name: "", look: "", values: pick(usage, "cost") }]} />`}
+      ${stats.models.length > 0 && html`<figure class="plot"><figcaption>Models</figcaption><div class="prose"><table><thead><tr><th>Model</th><th>Calls</th><th>Tokens in</th><th>Tokens out</th><th>Cost</th></tr></thead>
+      <tbody>${stats.models.map((one) => html`<tr key=${one.day}><td>${one.day || "unnamed"}</td><td>${short(one.calls)}</td><td>${short(one.input)}</td><td>${short(one.output)}</td><td>${one.cost === null ? "unknown" : money(one.cost)}</td></tr>`)}</tbody></table></div></figure>`}
+    </div>`}
   </div></div></main>`;
 }

@@ -95,7 +95,7 @@ export function TurnLine({ turn }) {
   if (!turn?.ended_at) return null;
   const { usage } = turn;
   const said = [lasting(new Date(turn.ended_at) - new Date(turn.started_at))];
-  if (usage) said.push(`${shortCount(usage.input ?? 0)} in, ${shortCount(usage.output ?? 0)} out`);
+  if (usage) said.push(`${shortCount(usage.input ?? 0)} tokens in, ${shortCount(usage.output ?? 0)} out`);
   if (usage?.cost) said.push(money(usage.cost));
   return html`<p class="turn-line"><time datetime=${turn.started_at} title=${fullTime(turn.started_at)}>${clockTime(turn.started_at)}</time>${said.map((one) => html`<span>${one}</span>`)}</p>`;
 }

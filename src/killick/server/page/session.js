@@ -122,11 +122,12 @@ function Composer({ id, running, queued, onAsk, onSteer, onStop, onQueued, onRem
 }
 
 // Stays at the end while it is at the end; who has scrolled up keeps the place when more is put in above it.
-function useScroll(conversation) {
+export function useScroll(conversation) {
   const box = useRef(null);
   const [away, setAway] = useState(false);
   const pinned = useRef(true);
   const held = useRef(null);
+  const was = useRef({ top: 0, height: 0 });
   const hold = () => {
     const { left, top, width, height } = box.current.getBoundingClientRect();
     let seen = null;
@@ -147,6 +148,10 @@ function useScroll(conversation) {
   }, [conversation]);
   const onScroll = () => {
     const { scrollTop, scrollHeight, clientHeight } = box.current;
+    // What became taller has not been scrolled by a person.
+    const grew = pinned.current && scrollHeight > was.current.height && scrollTop >= was.current.top;
+    was.current = { top: scrollTop, height: scrollHeight };
+    if (grew) { keep(); return; }
     pinned.current = scrollHeight - scrollTop - clientHeight < 60;
     setAway(!pinned.current);
     hold();
@@ -261,6 +266,19 @@ function Open({ conversation }) {
     <div class="away" role="status" aria-live="polite">${running ? "Answering" : "Ready"}</div>`;
 }
 
+// A page that says one thing only.
+export function Notice({ title, children }) {
+  return html`<main class="main" id="main" tabindex="-1">
+    <header class="head only-small-head"><${IconButton} name="menu" label="Sessions" class="icon only-small" onClick=${() => { sideOpen.value = true; }} /></header><${Lost} />
+    <div class="welcome"><h1>${title}</h1><p>${children}</p><button type="button" class="button" onClick=${() => go("/")}>To the start</button></div></main>`;
+}
+
+function Failed({ error }) {
+  if (error.status === 404) return html`<${Notice} title="There is nothing here">No session of this server has this address. It may have been erased, or the link to it may be mistyped.<//>`;
+  if (error.status === 0) return html`<${Notice} title="The server does not answer">The session is shown as soon as it does.<//>`;
+  return html`<${Notice} title="It cannot be shown">${error.message}<//>`;
+}
+
 export function SessionView({ id }) {
   const [conversation, setConversation] = useState(null);
   useEffect(() => {
@@ -272,14 +290,12 @@ export function SessionView({ id }) {
   const ours = conversation?.id === id ? conversation : null;
   const detail = ours?.detail.value;
   useEffect(() => { document.title = detail ? `${titleOf(detail.session)} · Killick` : "Killick"; }, [detail]);
-  if (ours?.failed.value) {
-    return html`<main class="main" id="main" tabindex="-1"><${Lost} /><div class="welcome"><h1>It cannot be shown</h1><p>${ours.failed.value.message}</p><button type="button" class="button" onClick=${() => go("/")}>To the start</button></div></main>`;
-  }
+  if (ours?.failed.value) return html`<${Failed} error=${ours.failed.value} />`;
   if (detail && route.value.then) return html`<main class="main" id="main" tabindex="-1"><${Later} key="machine" from=${machine} name="Machine" id=${id} session=${detail.session} head=${detail.head} /></main>`;
   if (detail && route.value.beside) return html`<main class="main" id="main" tabindex="-1"><${Later} key="beside" from=${beside} name="Beside" id=${id} other=${decodeURIComponent(route.value.beside)} session=${detail.session} /></main>`;
   const [label, from, name] = PANELS[panel.value] ?? [];
   return html`<main class="main" id="main" tabindex="-1">${detail && html`<${Open} conversation=${ours} />`}</main>
-    ${label && detail && html`<aside class="panel" aria-label=${label}><${Later} key=${name} from=${from} name=${name} id=${id} head=${`${detail.head}/${ours.running.value}`} onClose=${() => { panel.value = null; }} /></aside>`}`;
+    ${label && detail && html`<aside class="panel" aria-label=${label}><${Later} key=${name} from=${from} name=${name} id=${id} head=${`${detail.head}/${ours.running.value}`} about=${(call) => ours.about(call)} onClose=${() => { panel.value = null; }} /></aside>`}`;
 }
 
 // A session that is not there yet: it is written when something is said.

@@ -43,7 +43,7 @@ const classOf = (look) => Object.entries(look).map(([name, value]) => (name === 
 // A line that is written over, as progress bars are, shows what was written last.
 const overwritten = (text) => (text.includes("\r") ? text.replace(/\r+\n/g, "\n").replace(/[^\n]*\r(?=[^\n])/g, "").replace(/\r/g, "") : text);
 
-export function painted(text, look = {}) {
+function painted(text, look) {
   const pieces = [];
   let from = 0;
   let now = look;
@@ -59,7 +59,7 @@ export function painted(text, look = {}) {
     from = found.index + found[0].length;
   }
   put(text.length);
-  return { pieces, look: now };
+  return pieces;
 }
 
 function endOf(text, look) {
@@ -68,43 +68,47 @@ function endOf(text, look) {
   return now;
 }
 
-function Piece({ text, look }) {
-  return useMemo(() => html`<span class="piece">${painted(overwritten(text), look).pieces}</span>`, [text, JSON.stringify(look)]);
-}
+const Piece = ({ text, look }) => html`<span class="piece">${painted(overwritten(text), look)}</span>`;
 
 const size = (count) => (count >= 1e6 ? `${(count / 1e6).toFixed(1)} MB` : `${Math.max(1, Math.round(count / 1e3))} KB`);
+
+// Pieces that one frame can draw.
+const STEP = 4;
 
 // `text` is what is known here, `total` how many characters there are; the rest is read when it is asked for.
 export function Terminal({ text, from = 0, total = 0, live, keep = "end", onAll, command }) {
   const box = useRef(null);
   const low = useRef(true);
   const [all, setAll] = useState(null);
-  const [count, setCount] = useState(12);
-  const pieces = useMemo(() => cutUp(all ?? text), [all, text]);
-  const places = useMemo(() => { let at = all === null ? from : 0; return pieces.map((one) => { const here = at; at += one.length; return here; }); }, [pieces, from]);
-  const ends = useRef(new Map());
-  const looks = useMemo(() => {
-    let now = {};
-    const known = new Map();
-    const before = pieces.map((one, number) => {
-      const start = now;
-      const last = ends.current.get(places[number]);
-      now = last?.text === one ? last.now : endOf(one, now);
-      known.set(places[number], { text: one, now });
-      return start;
-    });
-    ends.current = known;
-    return before;
-  }, [pieces, places]);
+  const [count, setCount] = useState(STEP);
+  const missing = all === null ? total - text.length : 0;
+  // Of what was cut off at its beginning the first line is no whole one.
+  const cut = keep === "end" && missing > 64 && !live ? text.indexOf("\n") + 1 : 0;
+  const pieces = useMemo(() => cutUp(all ?? text.slice(cut)), [all, text, cut]);
+  const places = useMemo(() => { let at = all === null ? from + cut : 0; return pieces.map((one) => { const here = at; at += one.length; return here; }); }, [pieces, from]);
+  const drawn = useRef(new Map());
   const shown = all === null ? pieces.length : Math.min(count, pieces.length);
+  // A piece that stays as it is is drawn once, and never compared again.
+  const painting = useMemo(() => {
+    let look = {};
+    const known = new Map();
+    for (const [number, one] of pieces.slice(0, shown).entries()) {
+      const begins = classOf(look);
+      const old = drawn.current.get(places[number]);
+      const now = old?.text === one && old.begins === begins ? old : { text: one, begins, ends: endOf(one, look), piece: html`<${Piece} key=${places[number]} text=${one} look=${look} />` };
+      known.set(places[number], now);
+      look = now.ends;
+    }
+    drawn.current = known;
+    return [...known.values()].map((one) => one.piece);
+  }, [pieces, places, shown]);
   // A long text is put on the page over several frames.
   useEffect(() => {
     if (all === null || count >= pieces.length) return undefined;
-    const frame = requestAnimationFrame(() => setCount(count + 12));
+    const frame = requestAnimationFrame(() => setCount(count + STEP));
     return () => cancelAnimationFrame(frame);
   }, [all, count, pieces]);
-  useLayoutEffect(() => { if (live && low.current && box.current) box.current.scrollTop = box.current.scrollHeight; }, [text, live]);
-  const missing = all === null ? total - text.length : 0;
+  useLayoutEffect(() => { if (keep === "end" && all === null && low.current && box.current) box.current.scrollTop = box.current.scrollHeight; }, [text, all]);
   const rest = missing > 64 && html`<p class="rest"><span>${keep === "end" ? "The last" : "The first"} ${size(text.length)} of ${size(total)}</span>${!live && onAll && html`<button type="button" class="button small" onClick=${async () => { const whole = await onAll(); if (typeof whole === "string") setAll(whole); }}>Show all</button>`}</p>`;
-  return html`${keep === "end" && rest}<pre class=${`terminal ${command || text.includes("\x1b[") ? "" : "plain"}`} ref=${box} tabindex="0" onScroll=${() => { const at = box.current; low.current = at.scrollTop + at.clientHeight >= at.scrollHeight - 20; }}>${command && html`<span class="command">${command}</span>`}${pieces.slice(0, shown).map((one, number) => html`<${Piece} key=${places[number]} text=${one} look=${looks[number]} />`)}</pre>${keep !== "end" && rest}`;
+  return html`${keep === "end" && rest}<pre class=${`terminal ${command || text.includes("\x1b[") ? "" : "plain"}`} ref=${box} tabindex="0" onScroll=${() => { const at = box.current; low.current = at.scrollTop + at.clientHeight >= at.scrollHeight - 20; }}>${command && html`<span class="command">${command}</span>`}${painting}</pre>${keep !== "end" && rest}`;
 }

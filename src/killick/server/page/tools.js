@@ -94,12 +94,12 @@ function Inside({ tool, message, talk }) {
     return all && (field === "output" ? all.output ?? "" : textOfResult(all.result));
   };
   const live = tool.state === "running";
-  const same = result !== null && tool.output !== null && (tool.output === result || result.endsWith(tool.output));
+  const same = result !== null && tool.output !== null && (result.startsWith(tool.output) || result.endsWith(tool.output));
   return html`<div>
     ${change ? html`<${Change} change=${change} />` : command === undefined && html`<p class="what">Arguments</p>${value && typeof value === "object" && Object.keys(value).length ? html`<div class="tree"><${Tree} value=${value} /></div>` : html`<pre>${tool.arguments || "none"}</pre>`}`}
     ${command !== undefined && tool.output === null && result === null && html`<pre class="terminal"><span class="command">${command}</span></pre>`}
     ${tool.output !== null && !same && html`<p class="what">Output</p><${Terminal} text=${tool.output} from=${tool.output_from ?? 0} total=${tool.output_chars} live=${live} command=${command} onAll=${() => whole("output")} />`}
-    ${result !== null && html`${command === undefined && html`<p class="what">Result</p>`}${tree !== undefined && tree !== null ? html`<div class="tree"><${Tree} value=${tree} /></div>` : html`<${Terminal} text=${result || "empty"} total=${tool.result_chars} keep="start" command=${tool.output === null || same ? command : undefined} onAll=${() => whole("result")} />`}`}
+    ${result !== null && html`${(command === undefined || (tool.output !== null && !same)) && html`<p class="what">Result</p>`}${tree !== undefined && tree !== null ? html`<div class="tree"><${Tree} value=${tree} /></div>` : html`<${Terminal} text=${result || "empty"} total=${tool.result_chars} keep="start" command=${tool.output === null || same ? command : undefined} onAll=${() => whole("result")} />`}`}
     ${media.map((part) => html`<${Part} part=${part} />`)}
     ${tool.state === "unknown" && !tool.settled && html`<p>It was started and no result came. What it did is not known; check before it is repeated.</p>`}
     ${tool.settled && html`<p class="settled">It ${tool.settled.outcome === "did_not_run" ? "did not run" : "ran"}, as a ${tool.settled.by} found out.${tool.settled.evidence ? ` ${tool.settled.evidence}` : ""}</p>`}

@@ -34,8 +34,8 @@ export function Needs({ may, onMenu }) {
   useEffect(() => { look(); }, []);
   const ask = async () => { const answer = await Notification.requestPermission(); toast(answer === "granted" ? "You will be told while this tab is in the background" : "The browser does not allow it"); };
   return html`<main class="main" id="main" tabindex="-1"><div class="needs" tabindex="0" role="region" aria-label="Needs you"><div>
-    <header><div><${IconButton} name="menu" label="Sessions" class="icon only-small" onClick=${onMenu} /><h1>Needs you</h1></div>${"Notification" in window && Notification.permission === "default" && html`<button type="button" class="button small" onClick=${ask}>Tell me when something comes</button>`}</header>
-    ${may && lines.value.some((line) => line.approval) && html`<p class="empty">With a question in focus, <kbd>y</kbd> allows it and <kbd>n</kbd> denies it.</p>`}
+    <header><div><${IconButton} name="menu" label="Sessions" class="icon only-small" onClick=${onMenu} /><h1>Needs you</h1></div>${"Notification" in window && Notification.permission === "default" && html`<button type="button" class="button small" onClick=${ask}>Notify me</button>`}</header>
+    ${may && lines.value.some((line) => line.approval) && html`<p class="keys">With a question in focus, <kbd>y</kbd> allows it and <kbd>n</kbd> denies it.</p>`}
     <ul>${lines.value.map((line) => html`<${Line} key=${nameOf(line)} line=${line} may=${may} />`)}</ul>
     ${told.value && !lines.value.length && html`<p class="empty">Nothing waits for you.</p>`}
   </div></div></main>`;
