@@ -10,7 +10,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from killick import AsyncSession, AsyncStore, Message
-from killick.cli.chat.screen import Screen, rendered
+from killick.cli.chat.screen import Screen, rendered, state_line
 from killick.cli.chat.view import View, ViewedMessage, call_text, whole_blocks
 from killick.model import entries as e
 from killick.model.messages import Text, ToolCall
@@ -192,3 +192,16 @@ def test_what_streams_is_wrapped_between_words(
     with create_pipe_input() as source:
         screen = Screen(view, on_interrupt=lambda: None, source=source, sink=DummyOutput())
         assert screen.message()[0][1].splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        (80, "waiting for the model · 3 s · 0 in, 0 out · Ctrl+C stops"),
+        (50, "waiting for the model · 3 s · 0 in, 0 out"),
+        (38, "waiting for the … · 3 s · 0 in, 0 out"),
+    ],
+)
+def test_a_narrow_terminal_shows_seconds_and_tokens_whole(columns: int, line: str) -> None:
+    assert state_line("waiting for the model", "3 s · 0 in, 0 out", columns) == line
+    assert len(line) < columns

@@ -133,8 +133,9 @@ class Screen:
             if self._turn[0] != view.turn_id:
                 self._turn = (view.turn_id, time.monotonic())
             seconds = int(time.monotonic() - self._turn[1])
-            state = f"{_FRAMES[self._frame]} {view.activity} · {seconds} s · {view.tokens}"
-            state += " · Ctrl+C stops"
+            figures = f"{seconds} s · {view.tokens}"
+            columns = shutil.get_terminal_size().columns
+            state = f"{_FRAMES[self._frame]} {state_line(view.activity, figures, columns - 2)}"
             shown.append(("fg:ansibrightblack", state + "\n"))
         if view.queued:
             held = "queued" if view.running else "held; Enter sends it"
@@ -155,6 +156,17 @@ class Screen:
             self._on_interrupt()
 
         return keys
+
+
+def state_line(activity: str, figures: str, columns: int) -> str:
+    """The line of an agent at work: its figures whole, the rest as far as there is room."""
+    whole = f"{activity} · {figures} · Ctrl+C stops"
+    if len(whole) < columns:
+        return whole
+    room = columns - len(f" · {figures}") - 1
+    if len(activity) > room:
+        activity = activity[: max(room - 1, 0)] + "…"
+    return f"{activity} · {figures}"
 
 
 def rendered(piece: ViewedMessage) -> str:
