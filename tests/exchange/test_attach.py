@@ -13,6 +13,7 @@ import pytest
 from killick import Session, Store
 from killick.exchange import import_paths
 from killick.exchange.attachment import GONE, REWRITTEN, STOPPED, Attachment, Seen
+from killick.exchange.importer import look_at
 from killick.exchange.writers import Writers
 from killick.stores.memory import MemoryDisk
 from killick.testing.faults import crash
@@ -206,6 +207,31 @@ def test_an_agent_that_was_never_seen_is_gone_when_its_file_has_rested(world: Wo
     world.write(name, jsonl(*lines[:2]))
     assert endings(world.session) == [("running", None)]
     assert 590 < world.attachment.wait_seconds() < 610
+    world.look(after_us=605_000_000)
+    assert endings(world.session) == [("interrupted", "crashed")]
+
+
+@pytest.mark.parametrize("name", ["copilot", "gemini-lines", "aider", "qwen", "pi"])
+def test_the_folder_in_which_an_agent_works_is_known(tmp_path: Path, name: str) -> None:
+    """It opens its file for each line that it writes: its folder alone tells that it lives."""
+    work = tmp_path / "work"
+    file, lines = made.LINES.get(name, ("", []))
+    path = tmp_path / "home" / "chats" / file if file else work / ".aider.chat.history.md"
+    for folder in (work, tmp_path / "home" / "chats"):
+        folder.mkdir(parents=True)
+    (tmp_path / "home" / ".project_root").write_text(str(work))
+    path.write_bytes(jsonl(*lines[:3]).replace(b'"/w"', b'"%s"' % str(work).encode()))
+    if not file:
+        path.write_text(made.AIDER)
+    assert look_at(path).folder == str(work)
+
+
+def test_an_agent_of_an_unknown_folder_is_gone_when_its_file_has_rested(world: World) -> None:
+    world.kill()
+    name, lines = made.LINES["gemini-lines"]
+    asked = next(n for n, line in enumerate(lines) if line.get("type") == "user")
+    world.write(name, jsonl(*lines[: asked + 1]))
+    assert endings(world.session) == [("running", None)]
     world.look(after_us=605_000_000)
     assert endings(world.session) == [("interrupted", "crashed")]
 

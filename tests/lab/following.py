@@ -66,11 +66,13 @@ def follow_and_kill(agent: Agent, folder: Path) -> Followed:
             streams = [m.text for m in messages if m.state == "streaming"]
             return SAID in streams or sum(m.role == "tool" for m in messages) == results
 
-        killed = list[float]()
+        killed, early = list[float](), list[str]()
 
         def is_there() -> None:
-            written = on_disk(_as_it_stands(agent, place)).results
-            until(lambda: bool(statuses()) and has(written))
+            disk = on_disk(_as_it_stands(agent, place))
+            until(lambda: bool(statuses()) and has(disk.results))
+            if "running" not in statuses() and not disk.is_ended:
+                early.append(f"its turn was {statuses()[0]} before it was killed")
             killed.append(time.monotonic())
 
         cell = run(agent, "kill_tools", place, is_there)
@@ -78,7 +80,7 @@ def follow_and_kill(agent: Agent, folder: Path) -> Followed:
         seconds = time.monotonic() - killed[0]
         (session_id,) = [info.id for info in store.sessions()]
         ours, status = stored(path, session_id, cell)
-        wrong = faults(cell, ours, on_disk=on_disk(cell))
+        wrong = early + faults(cell, ours, on_disk=on_disk(cell))
         again = killick(path, "import", str(cell.sessions), "--json").json()["sessions"]
         if [each["action"] for each in again] != ["unchanged"]:
             wrong.append(f"an import then says {[each['action'] for each in again]}")
@@ -127,11 +129,17 @@ def follow_all(agents: list[Agent], folder: Path) -> AtOnce:
                 assert at_work.acquire(timeout=_WORK_SECONDS), "not all came to their tools"
             until(lambda: len(list(store.sessions(limit=100))) == len(agents))
             found.idle = _share_of_a_core(pid)
+            had = [
+                on_disk(_as_it_stands(agent, place)).calls > 0 for place, agent in places.items()
+            ]
+            if running() < sum(had):
+                found.wrong.append(f"{sum(had)} work, and {running()} turns run here")
             for place, agent in places.items():
                 before, has_turn = running(), on_disk(_as_it_stands(agent, place)).calls > 0
                 kills[place].set()
                 if has_turn:
-                    until(lambda count=before: running() < count)  # type: ignore[misc]
+                    with _named(place.name):
+                        until(lambda count=before: running() < count)  # type: ignore[misc]
                     found.told[place.name] = f"{time.monotonic() - killed[place]:.2f} s"
                 else:
                     found.told[place.name] = "its file tells of no call"
@@ -143,6 +151,15 @@ def follow_all(agents: list[Agent], folder: Path) -> AtOnce:
         for place, cell in cells.items():
             _compare(path, place, cell.result(), found)
     return found
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Say whose turn still ran when the time was over."""
+    try:
+        yield
+    except AssertionError as error:
+        raise TimeoutError(f"{name} was killed, and its turn still runs here: {error}") from error
 
 
 def _share_of_a_core(pid: int) -> float:

@@ -260,7 +260,9 @@ class Attachment:
         if rested(file.changed_us, now_us):
             return True, "age"
         done, by = settled(files, writers, living=False)
-        if by == "process" and not (followed.was_seen or commands):
+        # Its process could be found: by its folder, or by its database, which it keeps open.
+        could = commands and (file.folder is not None or _is_database(file.path))
+        if by == "process" and not (followed.was_seen or could):
             return False, "age"
         return done and is_quiet(file.changed_us, now_us), by
 

@@ -99,7 +99,7 @@ FORMATS: Final = (jsonl.NAME, *READERS)
 class DiscoveredFile(msgspec.Struct, frozen=True):
     """A file or folder that holds sessions, when it was last written to, and in which format.
 
-    `folder` is where its agent worked, as far as its beginning says.
+    `folder` is where its agent worked, as far as its beginning or its place says.
     """
 
     path: Path
@@ -358,7 +358,7 @@ def look_at(path: Path) -> Detection:
             "of that format; nothing of it was taken"
         )
         return Detection(refused=what)
-    return Detection(format_.name, folder=peek.folder)
+    return Detection(format_.name, folder=peek.folder or format_.works_in(path))
 
 
 def usual_places(environment: Mapping[str, str], home: Path) -> list[tuple[str, Path]]:

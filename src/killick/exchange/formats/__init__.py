@@ -74,7 +74,8 @@ class Peek:
     def folder(self) -> str | None:
         """Return the folder in which the agent worked, as far as the first lines say."""
         for record in self.records:
-            beside = [record.get("payload"), record.get("data")]
+            payload, data = record.get("payload"), record.get("data")
+            beside = [payload, data, data.get("context") if isinstance(data, dict) else None]
             for level in [record, *(inner for inner in beside if isinstance(inner, dict))]:
                 folder = next((level[name] for name in _FOLDERS if name in level), None)
                 if isinstance(folder, str):
@@ -106,6 +107,10 @@ def _unknown(_path: Path) -> int | None:
     return None
 
 
+def _nobody_says(_path: Path) -> str | None:
+    return None
+
+
 def _all_fit(_peek: Peek) -> tuple[int, int]:
     return 0, 1
 
@@ -128,6 +133,7 @@ class Format(msgspec.Struct, frozen=True):
     the same path for files that hold one session together.
     `places` are the folders in which the agent keeps its sessions. `newest_us` is the time of the
     last thing that a file says, where it says times. `commands` are the names of its program.
+    `works_in` is the folder that the place of a file tells, where no line of it does.
     """
 
     name: str
@@ -138,6 +144,7 @@ class Format(msgspec.Struct, frozen=True):
     newest_us: Callable[[Path], int | None] = _unknown
     misfits: Callable[[Peek], tuple[int, int]] = _all_fit
     commands: tuple[str, ...] = ()
+    works_in: Callable[[Path], str | None] = _nobody_says
 
 
 def chosen(environment: Mapping[str, str], name: str, otherwise: Path) -> Path:

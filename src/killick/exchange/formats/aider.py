@@ -249,4 +249,10 @@ def _read(path: Path, reading: ReadOptions) -> Iterable[Source | r.ProblemRecord
     return aider(path, settled=reading.settled, quiet=reading.quiet)
 
 
-FORMAT: Final = Format(name=NAME, claims=_claims, read=_read, commands=("aider",))
+FORMAT: Final = Format(
+    name=NAME,
+    claims=_claims,
+    read=_read,
+    commands=("aider",),
+    works_in=lambda path: str(path.resolve().parent),
+)

@@ -295,6 +295,14 @@ def _places(environment: Mapping[str, str], home: Path) -> Iterable[Path]:
     return [Path(environment.get("GEMINI_CLI_HOME") or home) / ".gemini" / "tmp"]
 
 
+def _works_in(path: Path) -> str | None:
+    """Return the folder that Gemini CLI notes above its chats."""
+    try:
+        return (path.resolve().parent.parent / ".project_root").read_text("utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
 FORMAT: Final = Format(
     name=NAME,
     claims=_claims,
@@ -303,4 +311,5 @@ FORMAT: Final = Format(
     newest_us=_newest_us,
     misfits=_misfits,
     commands=("gemini", "gemini-cli"),
+    works_in=_works_in,
 )
