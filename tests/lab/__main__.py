@@ -81,7 +81,7 @@ def _follow(agents: list[Agent]) -> int:
         print(f"{agent.name}: {told}", flush=True)
         for row in rows:
             if (row.agent, row.event) == (agent.name, "kill_tools"):
-                row.followed = told
+                row.followed, row.followed_on = told, _today()
     write(rows)
     return 1 if any("Wrong" in row.followed for row in rows) else 0
 
@@ -102,14 +102,14 @@ def _follow_at_once(agents: list[Agent]) -> int:
             names = [name for name in found.told if name.partition("-")[2] == row.agent]
             wrong = [what for what in found.wrong if what.partition(":")[0] in names]
             told = "; ".join(found.told[name] for name in names)
-            row.idle = found.idle
+            row.idle, row.followed_on = found.idle, _today()
             row.at_once = told + (f". **Wrong:** {'; '.join(wrong)}" if wrong else "")
     write(rows)
     return 1 if found.wrong else 0
 
 
 def _cell(agent: Agent, event: Event, place: Path, others: list[Agent]) -> Row:
-    row = Row(agent.name, event, version(agent.name), datetime.now(UTC).date().isoformat())
+    row = Row(agent.name, event, version(agent.name), _today())
     try:
         cell = run(agent, event, place / "own")
         disk = on_disk(cell)
@@ -160,6 +160,10 @@ def _continued(
         return "; ".join(wrong) or RIGHT
     except (ValueError, KeyError, TimeoutExpired) as error:
         return f"{type(error).__name__}: {str(error)[:200]}"
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
 
 
 def _native_id(cell: Cell) -> str:

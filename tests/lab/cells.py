@@ -13,6 +13,7 @@ from typing import Final, Literal
 from tests.lab.agents import Agent, Home
 from tests.lab.model import Model
 from tests.lab.script import Answer, Fail, Gate, Text
+from tests.lab.wires import bare
 
 Event = Literal["whole", "kill_tools", "kill_text", "failure", "ctrl_c"]
 EVENTS: Final[tuple[Event, ...]] = ("whole", "kill_tools", "kill_text", "failure", "ctrl_c")
@@ -126,6 +127,9 @@ def run(
             _happen(cell, model, process)
             before_end()
         cell.code = process.returncode
+        told = {bare(s.id) for one in model.requests for s in one.said() if s.kind == "result"}
+        # A tool that goes on in the background has its result: that it does.
+        cell.unfinished = [call_id for call_id in cell.unfinished if call_id not in told]
     cell.output = (place / "agent.log").read_text("utf-8", "replace")
     return cell
 

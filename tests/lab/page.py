@@ -44,6 +44,7 @@ class Row:
     """The same, while ten were followed at once."""
     idle: float | None = None
     """The share of a core that following all ten took, while they waited for their tools."""
+    followed_on: str = ""
 
     @property
     def is_right(self) -> bool:
@@ -125,7 +126,8 @@ def _followed(rows: list[Row]) -> list[str]:
     lines += ["| agent | run on | here after kill -9 | killed one by one while ten were followed |"]
     lines += ["|---|---|---|---|"]
     for row in found:
-        cells = [f"{row.agent} {row.version}", row.day, row.followed or NONE, row.at_once or NONE]
+        head = [f"{row.agent} {row.version}", row.followed_on or row.day]
+        cells = [*head, row.followed or NONE, row.at_once or NONE]
         lines.append(f"| {' | '.join(cells)} |")
     idle = [row.idle for row in found if row.idle is not None]
     if idle:

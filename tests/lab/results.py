@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.cells import REFUSED, Cell, Event
-from tests.lab.wires import Said, said
+from tests.lab.wires import Said, bare, said
 
 UNKNOWN = "outcome of this tool call is unknown"
 BROKEN: tuple[Event, ...] = ("kill_tools", "kill_text", "ctrl_c", "failure")
@@ -75,11 +75,6 @@ def kept(cell: Cell, told: list[Said]) -> Kept:
         found.wrong += [f"{name} {id_} twice" for id_ in set(ids) if ids.count(id_) > 1]
     found.wrong += [f"a result without its call: {id_}" for id_ in results if id_ not in calls]
     return found
-
-
-def bare(call_id: str) -> str:
-    """Return the id as the model gave it: Gemini CLI puts the tool's name before it."""
-    return call_id.rpartition("__")[2]
 
 
 def faults(cell: Cell, found: Kept, *, on_disk: Kept | None = None) -> list[str]:

@@ -367,6 +367,11 @@ def _pieces(text: str) -> list[str]:
 # -- requests --------------------------------------------------------------------------------------
 
 
+def bare(call_id: str) -> str:
+    """Return the id as the model gave it: Gemini CLI puts the tool's name before it."""
+    return call_id.rpartition("__")[2]
+
+
 def said(wire: Wire, body: Json) -> list[Said]:
     """Read a request as one list: what the model is told, in order, results and calls apart."""
     match wire:
