@@ -328,7 +328,7 @@ def test_however_often_attach_dies_nothing_is_lost_or_taken_in_twice(
         crash(world.store)
         world.again()
     world.kill()
-    world.look(world.folder / file)
+    world.look(world.folder / file, after_us=605_000_000)  # it was not seen by the last attach
     import_paths(other, [world.folder], as_is=True, clock=lambda: NOW)
     ours, theirs = journal(world.store), journal(other)
     assert ours.keys() == theirs.keys()
