@@ -112,3 +112,16 @@ def test_a_number_that_json_does_not_have_is_refused_and_no_other(value: float) 
     checks.check_json({"a": [1.5, -0.0, 1e300]}, "note")
     with pytest.raises(InvalidEntry, match="which JSON does not have"):
         checks.check_json({"a": [1.5, value]}, "note")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        e.Note(id="n", name="n", data={"a": float("nan")}),
+        e.Imported(id="i", source="s", origin="o", report={"a": float("nan")}),
+    ],
+    ids=["note", "import"],
+)
+def test_data_of_every_kind_of_entry_is_looked_at(body: e.Body) -> None:
+    with pytest.raises(InvalidEntry, match="which JSON does not have"):
+        checks.check_content(body)

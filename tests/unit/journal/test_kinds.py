@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from killick.errors import InvalidEntry
 from killick.journal import kinds
 from killick.journal.kinds import (
     HISTORY,
@@ -373,3 +374,8 @@ def test_a_repeated_message_is_the_same_whatever_model_call_it_names() -> None:
 def test_a_message_of_another_role_is_other_content() -> None:
     one = e.MessageRecorded(id="m", turn_id="t", role="user", parts=())
     assert not same_content(one, e.MessageRecorded(id="m", turn_id="t", role="system", parts=()))
+
+
+def test_an_id_that_is_no_text_is_refused_as_one() -> None:
+    with pytest.raises(InvalidEntry, match="an id is text"):
+        identity(e.Renamed(id=5, title="Kelp"))  # type: ignore[arg-type]

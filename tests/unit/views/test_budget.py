@@ -53,6 +53,17 @@ def test_every_limit_of_messages_keeps_the_prompt(session: Session) -> None:
         assert validators.openai_chat(context.messages, context.system) == []
 
 
+def test_nothing_older_is_sent_without_what_came_after_it(session: Session) -> None:
+    for prompt, answer in (("Old one.", "Old answer."), ("A long one.", "kelp " * 2000)):
+        with session.turn(prompt) as turn:
+            turn.record(said(answer))
+    with session.turn(PROMPT):
+        sent = texts(session.context("openai-chat", max_tokens=300))
+    assert PROMPT in sent
+    assert "Old" not in sent
+    assert "A long one." not in sent
+
+
 def test_in_the_next_turn_the_answer_before_it_is_kept(session: Session) -> None:
     loop(session, 30)
     with session.turn("Sum it up.") as turn:

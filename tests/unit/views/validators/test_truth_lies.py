@@ -16,8 +16,8 @@ from killick.views.validators import truth
 from torture.campaigns.truth import Script
 
 FORMATS: Final[tuple[Format, ...]] = ("openai-chat", "openai-responses", "anthropic", "gemini")
-SEEDS: Final = range(8)
-PLACES: Final = 3
+SEEDS: Final = range(6)
+PLACES: Final = 2
 """At which a lie is told, of each context that has more."""
 
 NEVER: Final = "[This tool call did not run.]"
