@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from killick import BudgetTooSmall, Message, Session, Store, Text
+from killick import BudgetTooSmall, Message, Session, Store, Text, ToolCall, ToolResult
 from killick.journal.visibility import History
 from killick.model import entries as e
 from killick.session.core.queries import show_context
@@ -39,16 +39,18 @@ def _of_ends(
     journal: list[e.Entry], format_: str, budget: Budget, limit: int
 ) -> Iterator[Context | str]:
     history = History(journal)
-    calls = [entry.body for entry in journal if isinstance(entry.body, e.ModelCallStarted)]
-    given = {
-        "history": history,
-        "system": next((call.system for call in reversed(calls) if call.system), None),
-    }
-    named = any(call.provider for call in calls)
+    named = any(isinstance(x.body, e.ModelCallStarted) and x.body.provider for x in journal)
     reader: Any = Journal(journal)
     for seq, entries in ends_for_model(reader, 0, history, len(journal), limit):
+        given = {"history": history, "end": End(seq, named), "system": _system(journal)}
         with suppress(EndTooShort):
-            yield _context(entries, format_, budget, end=End(seq, named), **given)
+            yield _context(entries, format_, budget, **given)
+
+
+def _system(journal: list[e.Entry]) -> str | None:
+    """Return the system prompt that was sent last, as a session's row names it."""
+    calls = [entry.body for entry in journal if isinstance(entry.body, e.ModelCallStarted)]
+    return next((call.system for call in reversed(calls) if call.system), None)
 
 
 @pytest.mark.parametrize("format_", FORMATS)
@@ -57,8 +59,8 @@ def _of_ends(
 def test_the_end_of_a_journal_gives_the_context_of_all_of_it(
     format_: str, journal: list[e.Entry], budget: Budget, limit: int
 ) -> None:
-    for found in _of_ends(journal, format_, budget, limit):
-        assert found == _context(journal, format_, budget)
+    for context in _of_ends(journal, format_, budget, limit):
+        assert context == _context(journal, format_, budget, system=_system(journal))
 
 
 @pytest.mark.parametrize(
@@ -77,6 +79,53 @@ def test_what_is_not_sent_is_not_read(tmp_path: Path, limits: dict[str, Any]) ->
             assert session.context("neutral", **limits) == whole
             counts.append(_steps(path, session, limits))
     assert counts[1] <= counts[0] * 1.1
+
+
+def test_a_system_prompt_that_was_hidden_with_its_answer_is_not_sent(tmp_path: Path) -> None:
+    """The session's row names it still, and the end of the journal names none."""
+    with Store(tmp_path / "a.db", indexing=False, durability="normal") as store:
+        session = store.create_session()
+        for system in ("Be brief.", "Be long."):
+            with session.turn("go") as turn, turn.stream(system=system) as reply:
+                reply.text("yes")
+        session.hide(session.messages()[-1].seq, model=True)
+        for number in range(200):
+            with session.turn(f"question {number}") as turn:
+                turn.record(_message(number))
+        assert session.context("neutral").system == "Be brief."
+        assert session.context("neutral", max_messages=4).system == "Be brief."
+
+
+@pytest.mark.parametrize("limit", [2, 5, 9])
+@pytest.mark.parametrize("late", ["result", "text", "message", "nothing"])
+def test_what_comes_late_for_something_far_before_is_told_as_of_all(
+    tmp_path: Path, late: str, limit: int
+) -> None:
+    """Every turn uses the same id for its call."""
+    with Store(tmp_path / "a.db", indexing=False, durability="normal") as store:
+        session = store.create_session()
+        with suppress(KeyboardInterrupt), session.turn("first") as turn:
+            with turn.stream() as reply:
+                reply.tool_call("c", name="look", arguments="{}")
+            with turn.tool("c"):
+                raise KeyboardInterrupt
+        with suppress(KeyboardInterrupt), session.turn("cut off") as cut, cut.stream() as reply:
+            reply.text("half of")
+            raise KeyboardInterrupt
+        for number in range(150):
+            with session.turn(f"question {number}") as again:
+                again.record(Message("assistant", [ToolCall("c" * (number % 3 + 1), "look", "{}")]))
+                again.record(_message(number))
+        if late == "result":
+            session.finish_tool(turn.id, "c", "found")
+        elif late == "text":
+            session.add_late_text(cut.id, reply.id, "half of an answer")
+        elif late == "message":
+            session.add_messages([Message("tool", [ToolResult("other", "lost")])], source="else")
+        with session.turn("last") as last:
+            last.record(_message(0))
+        whole = _context(session.entries(), "openai-chat", Budget(messages=limit))
+        assert session.context("openai-chat", max_messages=limit) == whole
 
 
 def test_what_was_rewound_is_not_read_for_a_context(tmp_path: Path) -> None:

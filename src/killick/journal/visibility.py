@@ -341,6 +341,10 @@ class History:
         kept = {seq for c in self.compactions for seq in c.body.keep if seq <= reach}
         return reach, tuple(sorted(seq for seq in kept if self.compacted_by(seq) is None))
 
+    def takes_out(self, audience: Audience) -> bool:
+        """Return True if entries are not in view, or hidden, that no summary stands for."""
+        return bool(self.rewinds or self.hides(audience).places)
+
     def hides(self, audience: Audience) -> Hidden:
         return Hidden(self._hidden[audience].values())
 

@@ -213,7 +213,7 @@ class _Draft:
             bool(prompt.seqs)
             and min(prompt.seqs) >= end.seq
             and prompt.seqs.isdisjoint(c.seq for c in history.compactions)
-            and (self._is_system_known or not history.rewinds)
+            and (self._is_system_known or not history.takes_out("model"))
             and (self._is_profile_known or not end.names_provider)
             and not self._builder.unpaired
             and refers_to_itself(entry for entry in entries if entry.seq >= end.seq)
