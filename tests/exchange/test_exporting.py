@@ -178,8 +178,18 @@ def test_markdown_shows_what_was_said_and_what_broke_off(store: Store) -> None:
     assert text.startswith("# Another title\n")
     assert "\n## You\n\nOnce more.\n" in text
     assert "\n```\nmake: *** [all] Error 2\n```\n" in text
-    assert "*The turn was interrupted: " in text
+    assert "*The turn was interrupted. " in text
     assert "> They looked for the linker." in text
+
+
+@pytest.mark.parametrize("to", ["markdown", "html"])
+def test_a_failure_is_told_in_words_and_not_in_those_of_a_provider(store: Store, to: str) -> None:
+    session = store.create_session()
+    with suppress(RuntimeError), session.turn("Go."):
+        raise RuntimeError("401 Incorrect API key provided: sk-verysecret")
+    text = exported(store, session.id, to)
+    assert "The turn failed. The provider refused the key." in text
+    assert "sk-verysecret" not in text
 
 
 def test_a_fence_in_a_result_does_not_end_its_block(store: Store) -> None:

@@ -81,6 +81,12 @@ def ending_words(
     return words
 
 
+def ending_sentences(status: str | None, cause: str | None, reason: str | None) -> str:
+    """How a turn ended, and why, for an export."""
+    how = "failed" if status == "failed" else "was interrupted"
+    return f"The turn {how}. {ending_words(status, cause, reason, None) or ''}"
+
+
 def _failed(reason: str, detail: str) -> str:
     text = f"{reason} {detail}"
     for pattern, words in _FAILURES:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from html import escape
 from typing import Final
 
-from killick.exchange.export.endings import ending_words
+from killick.exchange.export.endings import ending_sentences
 from killick.exchange.export.markdown import ROLES, describe, one_line
 from killick.exchange.export.prose import to_html
 from killick.model.messages import File, Image, Part, Reasoning, Text
@@ -69,8 +69,8 @@ def render_page(title: str | None, shown: Iterable[Shown], blobs: Blobs) -> Iter
 
 def _shown(item: Shown, blobs: Blobs) -> Iterator[str]:
     if item.kind == "ending":
-        words = ending_words(item.status, item.cause, item.reason, None) or ""
-        yield f'<p class="ending">The turn was {_safe(item.status or "")}. {_safe(words)}</p>\n'
+        words = ending_sentences(item.status, item.cause, item.reason)
+        yield f'<p class="ending">{_safe(words)}</p>\n'
         return
     if item.kind == "compaction":
         yield f"<details><summary>What was said before</summary>{to_html(_whole(item.text))}\n"

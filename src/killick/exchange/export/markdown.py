@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from killick.exchange.export.endings import ending_sentences
 from killick.model.messages import File, Image, Part, Reasoning, Text, ToolResult
 from killick.views.transcript import Shown, ShownTool
 
@@ -19,7 +20,7 @@ def render_markdown(title: str | None, shown: Iterable[Shown]) -> Iterator[str]:
 
 def _shown(item: Shown) -> Iterator[str]:
     if item.kind == "ending":
-        yield f"\n*The turn was {item.status}: {one_line(item.reason or '')}*\n"
+        yield f"\n*{one_line(ending_sentences(item.status, item.cause, item.reason))}*\n"
         return
     if item.kind == "compaction":
         yield "\n---\n\n*What was said before, as the model was told it:*\n\n"
