@@ -212,7 +212,7 @@ OF_ALL = {
 """Statements about the server or about the whole store, and one that only its owner may run."""
 
 PARTS = {
-    *("sessions", "usage", "match_words", "match_substring", "rank", "search_newest"),
+    *("sessions", "usage", "match_words", "match_substring", "rank_newest", "search_newest"),
     "index_parts",
 }
 """Parts of statements; what is put together of them is taken as it is sent."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from killick.model import entries as e
+from killick.session.core import session
 from killick.stores.contract import Database
 from killick.stores.memory import MemoryDisk
 from killick.stores.sqlite import SqliteDatabase, packs
@@ -25,6 +26,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.small_pages = pytest.MonkeyPatch()  # of the real store: one page has all of the other
+        self.small_pages.setattr(session, "PAGE", 3)
         self.folder = Path(tempfile.mkdtemp(prefix="killick-machine-"))
         self.real = Player(self.opener())
         self.model = Player(MemoryDisk().open)
@@ -38,6 +41,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.real.close()
         self.model.close()
         shutil.rmtree(self.folder)
+        self.small_pages.undo()
 
     @rule(side=hf.sides, data=st.data())
     def step(self, side: int, data: st.DataObject) -> None:
@@ -75,6 +79,7 @@ class StoreMachine(RuleBasedStateMachine):
     def everything_that_can_be_read_is_the_same(self) -> None:
         assert self.real.journal() == self.model.journal()
         assert self.real.messages() == self.model.messages()
+        assert self.real.pages() == self.model.messages()
         assert self.real.turns() == self.model.turns()
         assert self.real.titles() == self.model.titles()
         assert self.real.transcript() == self.model.transcript()

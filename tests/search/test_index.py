@@ -1,5 +1,6 @@
 """The index of a file: behind and caught up with, made anew, migrated to, and taken out of."""
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -9,8 +10,10 @@ import apsw
 import pytest
 
 from killick import InvalidQuery, Message, Store, StoreReadOnly, Text
+from killick.model.entries import Entry
+from killick.search import documents
 from killick.search.documents import read_batch
-from killick.search.port import Batch
+from killick.search.port import Batch, Document
 from killick.stores import engine as ops
 from killick.stores.engine.state import EngineState, Op
 from killick.stores.sqlite import SqliteDatabase
@@ -93,7 +96,7 @@ def test_closing_a_store_indexes_for_a_second_at_most(
     left = behind(path)
     slow = threading.Event()
 
-    def index_one(engine: EngineState, batch: Batch) -> bool:
+    def index_one(engine: EngineState, batch: Batch) -> Batch | None:
         slow.wait(0.3)
         return ops.index(engine, batch, seconds=0)
 
@@ -111,7 +114,7 @@ def test_a_store_whose_index_takes_long_is_closed_as_one_that_wrote_everything(
 ) -> None:
     slow = threading.Event()
 
-    def index_slowly(engine: EngineState, batch: Batch) -> bool:
+    def index_slowly(engine: EngineState, batch: Batch) -> Batch | None:
         slow.wait(1.5)
         return ops.index(engine, batch)
 
@@ -164,13 +167,36 @@ def test_a_slice_ends_when_its_time_is_over(path: Path) -> None:
             batch = read_batch(reader)
         op = writer.submit(Op(lambda engine: ops.index(engine, batch, seconds=0)))
         assert op.wait(10)
-        assert op.result() is True
+        assert op.result() is not None
         with database.reading() as reader:
             left = reader.index_behind()
         assert 0 < left == store_entries(path) - 1
     finally:
         writer.close(5)
         database.close()
+
+
+def test_what_a_slice_has_left_is_not_made_into_documents_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def document(entry: Entry, find: documents.Lookup) -> Document | None:
+        made.append(entry.seq)
+        return make(entry, find)
+
+    make = documents.document
+    monkeypatch.setattr(documents, "document", document)
+    monkeypatch.setattr("killick.stores.behind.index", functools.partial(ops.index, seconds=0))
+    monkeypatch.setattr("killick.session.core.queries._CATCH_UP_SECONDS", 0)
+    with Store(path) as store:
+        say(store, *("needle" for _ in range(20)))
+        eventually(lambda: behind(path) == 0)
+        assert made == list(range(1, store_entries(path) + 1))
+    made.clear()
+    with Store(path, indexing=False) as store:
+        store.rebuild_search()
+        assert made == list(range(1, store_entries(path) + 1))
 
 
 def test_a_slice_that_somebody_else_has_taken_meanwhile_is_taken_once(path: Path) -> None:
@@ -182,7 +208,7 @@ def test_a_slice_that_somebody_else_has_taken_meanwhile_is_taken_once(path: Path
         for _ in range(2):
             op = runtime.writer.submit(Op(lambda engine: ops.index(engine, batch, seconds=60)))
             assert op.wait(10)
-        assert op.result() is False
+        assert op.result() is None
         assert len(store.search("needle")) == 1
 
 

@@ -31,7 +31,10 @@ OTHERS: list[type] = [
 ]
 """Classes that the faces return, made by them alone."""
 
-STANDARD = {"Any", "Callable", "Self", "Sequence", "date", "datetime", "timedelta", "PathLike"}
+STANDARD = {
+    *("Any", "AsyncIterator", "Callable", "Iterator", "Self", "Sequence"),
+    *("date", "datetime", "timedelta", "PathLike"),
+}
 VARIABLES = {"SessionT", "TurnT"}
 """Stand for a session or a turn of the caller's face."""
 
@@ -43,9 +46,9 @@ READS = {
         *("feed", "follow", "activity", "figures", "openings", "has_session", "tenant", "batch"),
     },
     "Session": {
-        *("id", "title", "head", "turn", "messages", "turns", "entries", "follow"),
+        *("id", "title", "head", "turn", "messages", "iter_messages", "turns", "entries"),
         *("context", "transcript", "timeline", "info"),
-        *("changes", "queued", "approvals", "blob", "notes", "part_events"),
+        *("changes", "queued", "approvals", "blob", "notes", "follow", "part_events"),
     },
     "Turn": {"id", "status", "reason", "cause", "repeated", "stop_asked", "stream", "tool"},
     "Stream": {

@@ -31,7 +31,7 @@ FRAGMENTS = {
     "usage",
     "match_words",
     "match_substring",
-    "rank",
+    "rank_newest",
     "search_newest",
     "index_parts",
 }

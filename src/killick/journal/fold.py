@@ -27,6 +27,7 @@ class Messages:
 
     def __init__(self) -> None:
         self._messages: dict[int, Message] = {}
+        self._turn_ids: dict[str, str] = {}  # all messages of a turn share the text of its id
         self._started: dict[str, int] = {}
         self._tools: dict[int, e.ToolStarted] = {}
         self._ended_turns: set[str] = set()
@@ -41,7 +42,7 @@ class Messages:
                     body.parts,
                     body.id,
                     "complete",
-                    body.turn_id,
+                    self._turn_ids.setdefault(body.turn_id, body.turn_id),
                     entry.seq,
                     body.model_call_id,
                 )

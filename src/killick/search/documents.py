@@ -183,11 +183,14 @@ def _made(reader: SearchedJournal, unindexed: Unindexed) -> Document | None:
     return made if made is not None and (made.text or made.reasoning) else None
 
 
-def index_batch(tx: SearchTransaction, batch: Batch, over: Callable[[], bool]) -> bool:
-    """Index what was read, until time is over; True if anything was. Raises SearchDamaged."""
+def index_batch(tx: SearchTransaction, batch: Batch, over: Callable[[], bool]) -> Batch | None:
+    """Index what was read, until time is over, and return what is left of it for the next slice.
+
+    None if nothing was indexed: another process was quicker. Raises SearchDamaged.
+    """
     ours = tx.take_slice(batch) if batch.entries else ()
     if not ours:
-        return False  # nothing is missing, or another process was quicker
+        return None
     done = []
     for entry, made in ours:
         if made is not None:
@@ -196,4 +199,4 @@ def index_batch(tx: SearchTransaction, batch: Batch, over: Callable[[], bool]) -
         if over():
             break
     tx.index_reached(done)
-    return True
+    return Batch(done[-1].place, ours[len(done) :])

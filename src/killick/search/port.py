@@ -6,7 +6,7 @@ a crash leaves it where it was.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -56,6 +56,17 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 20
 
 
+RANKED_MAX: Final = 10_000
+"""Of more matches, only so many are ranked, the newest."""
+
+
+class Found(NamedTuple):
+    """The session and the entry of each document, in order; how many were ranked, if not all."""
+
+    places: list[tuple[int, int]]
+    ranked: int | None = None
+
+
 class Lineage(msgspec.Struct, frozen=True):
     """A session that a search is in: its entries up to `through`."""
 
@@ -79,7 +90,7 @@ Made = Sequence[tuple[Unindexed, Document | None]]
 class Batch(msgspec.Struct, frozen=True):
     """The entries of one slice, read before its transaction begins, which is short then.
 
-    `mark` is how far the index was when they were read.
+    `mark` is how far the index is when its transaction begins, unless another process was quicker.
     """
 
     mark: int
@@ -101,10 +112,8 @@ class SearchReader(Protocol):
     def has_substrings(self) -> bool:
         """Return True if this store can be searched for parts of words."""
 
-    def find_documents(
-        self, search: Search, lineage: Sequence[Lineage] | None
-    ) -> list[tuple[int, int]]:
-        """Return the session and the entry of each document, in order. Raises SearchDamaged."""
+    def find_documents(self, search: Search, lineage: Sequence[Lineage] | None) -> Found:
+        """Return the documents in order. Raises SearchDamaged."""
 
 
 class SearchedSession(Protocol):

@@ -66,13 +66,21 @@ class Hits(Sequence[Hit]):
     """The hits of a search, in order.
 
     `behind` is how many entries the index does not have yet, so that they could not be found; 0
-    when it is complete. `damaged` are sessions with a hit that could not be read.
+    when it is complete. `damaged` are sessions with a hit that could not be read. `ranked` is how
+    many matches, the newest, were compared for `order="best"` when there were more; else None.
     """
 
-    def __init__(self, hits: Sequence[Hit], behind: int, damaged: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        hits: Sequence[Hit],
+        behind: int,
+        damaged: Sequence[str] = (),
+        ranked: int | None = None,
+    ) -> None:
         self._hits = tuple(hits)
         self.behind = behind
         self.damaged = tuple(damaged)
+        self.ranked = ranked
 
     @overload
     def __getitem__(self, at: int) -> Hit: ...
@@ -196,7 +204,8 @@ def search(reader: SearchedJournal, wanted: Search) -> Hits:
     behind = reader.index_behind()
     hits, damaged = [], []
     shown = _Shown(reader, wanted, asked)
-    for key, seq in reader.find_documents(wanted, lineage):
+    places, ranked = reader.find_documents(wanted, lineage)
+    for key, seq in places:
         try:
             hit = shown.hit(key, seq)
         except SessionDamaged as error:
@@ -204,7 +213,7 @@ def search(reader: SearchedJournal, wanted: Search) -> Hits:
             continue
         if hit is not None:
             hits.append(hit)
-    return Hits(hits, behind, tuple(dict.fromkeys(damaged)))
+    return Hits(hits, behind, tuple(dict.fromkeys(damaged)), ranked)
 
 
 def _lineage(reader: SearchedJournal, row: SearchedSession) -> list[Lineage]:

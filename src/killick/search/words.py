@@ -36,6 +36,10 @@ _MARKS = (
 """What stands above, below and inside of letters, and can be left out when one writes."""
 
 
+_PLAIN: Final = "".join(chr(n).lower() if chr(n).isalnum() else " " for n in range(128))
+"""What each character of ASCII is in an index."""
+
+
 class Word(NamedTuple):
     """A word as it is indexed, and the characters of the text that it was made of.
 
@@ -87,7 +91,9 @@ def words(text: str) -> Iterator[Word]:
 def indexed(text: str) -> str:
     """Return the words of a text with spaces between them, for an index."""
     if text.isascii():
-        return " ".join(_patterns()[0].findall(text.lower()))
+        runs = text.translate(_PLAIN).split()
+        if not runs or len(max(runs, key=len)) <= WORD_CHARS_MAX:
+            return " ".join(runs)
     return " ".join(word.text for word in words(text))
 
 

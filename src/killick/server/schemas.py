@@ -472,10 +472,14 @@ class HitOut(ToClient, frozen=True, kw_only=True):
 
 
 class HitsOut(ToClient, frozen=True, kw_only=True):
-    """`behind` counts entries that the index has not looked at yet."""
+    """`behind` counts entries that the index has not looked at yet.
+
+    `ranked` is how many matches, the newest, were compared when there were more.
+    """
 
     hits: list[HitOut]
     behind: int
+    ranked: int | None = None
 
 
 class UsageDay(ToClient, frozen=True, kw_only=True):

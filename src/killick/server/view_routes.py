@@ -378,7 +378,8 @@ async def search(call: ApiCall) -> ApiAnswer:
     hits = await call.service.store.search(
         query.q, session=query.session, role=query.role, order=query.order, limit=query.limit
     )
-    return ApiAnswer(200, HitsOut(hits=[HitOut.of(hit) for hit in hits], behind=hits.behind))
+    shown = [HitOut.of(hit) for hit in hits]
+    return ApiAnswer(200, HitsOut(hits=shown, behind=hits.behind, ranked=hits.ranked))
 
 
 async def stats(call: ApiCall) -> ApiAnswer:

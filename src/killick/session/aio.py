@@ -278,8 +278,8 @@ class AsyncStore(StoreAttributes, AsyncUpkeep):
         Words stand for all of them; `"a phrase"`, `begin*`, AND, OR, NOT and parentheses are
         understood. `session` is an id, `project` a root, `role` may be `summary` too.
         `substring=True` looks inside of words where the store has an index for that, `order="best"`
-        ranks, `wait_seconds` is how long an index that is behind may catch up first; `.behind` of
-        the hits counts entries it has not seen yet. Raises InvalidQuery, SearchDamaged.
+        ranks the newest 10,000, `wait_seconds` is how long an index may catch up first, `.behind`
+        of the hits counts what it has not seen yet. Raises InvalidQuery, SearchDamaged.
         """
         flow = queries.search(
             self._core,

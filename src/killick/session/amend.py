@@ -1,6 +1,6 @@
-"""The part of a session's two faces that describes it, keeps notes, and changes its history."""
+"""The part of both faces that describes a session, changes its history, reads it in pages."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from inspect import isfunction
 from typing import Any, TypeVar
 
@@ -8,7 +8,7 @@ from killick.model import entries as e
 from killick.model.messages import Json, Message
 from killick.model.sessions import Limits, Namer, Project, SessionNote
 from killick.session.core.history import HistoryCore
-from killick.session.core.session import SessionCore
+from killick.session.core.session import PAGE, SessionCore
 from killick.session.drive.steps import Flow
 from killick.stores.engine.state import Receipt
 
@@ -54,6 +54,15 @@ class Amend(SessionAttributes):
 
     def _run(self, flow: Flow[T]) -> T:
         raise NotImplementedError
+
+    def iter_messages(self, *, after: int = 0) -> Iterator[Message]:
+        """Yield messages in order, read in pages: a long session takes no more memory than a short.
+
+        Each page is as of the moment at which it is read.
+        """
+        while page := self._run(self._core.messages(after, None, PAGE)):
+            after = page[-1].seq
+            yield from page
 
     def rename(self, title: str | None, *, by: Namer = "person") -> Receipt:
         """Give the session a title; a person's is never replaced by a generated one.
@@ -208,6 +217,16 @@ class AsyncAmend(SessionAttributes):
 
     def _run(self, flow: Flow[T]) -> Coroutine[Any, Any, T]:
         raise NotImplementedError
+
+    async def iter_messages(self, *, after: int = 0) -> AsyncIterator[Message]:
+        """Yield messages in order, read in pages: a long session takes no more memory than a short.
+
+        Each page is as of the moment at which it is read.
+        """
+        while page := await self._run(self._core.messages(after, None, PAGE)):
+            after = page[-1].seq
+            for message in page:
+                yield message
 
     async def rename(self, title: str | None, *, by: Namer = "person") -> Receipt:
         """Give the session a title; a person's is never replaced by a generated one.

@@ -7,14 +7,17 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from killick.errors import SearchDamaged
 from killick.search.documents import read_batch
+from killick.search.port import Batch
 from killick.stores.contract import Database
 from killick.stores.engine import count_sessions, index, index_is_damaged
 from killick.stores.engine.state import Op
 from killick.stores.log import log
+
+T = TypeVar("T")
 
 CLOSE_SECONDS: Final = 1.0
 """How long a thread that ends brings up what is behind it, at most."""
@@ -52,19 +55,23 @@ class Behind:
         self._transact = transact
         self._schedule = schedule
         self._sum_schedule = sum_schedule
+        self._rest: Batch | None = None  # of what was read for a slice
 
     def index(self) -> bool:
         """Index one slice."""
         try:
-            with self._database.reading() as reader:
-                batch = read_batch(reader)
+            batch, self._rest = self._rest, None
+            if batch is None or not batch.entries:
+                with self._database.reading() as reader:
+                    batch = read_batch(reader)
             if not batch.entries:
                 self._schedule.done(more=False)
                 return False
-            return self._take(Op(lambda engine: index(engine, batch)), self._schedule)
+            self._rest = self._take(Op(lambda engine: index(engine, batch)), self._schedule)
         except BaseException as error:  # noqa: BLE001  (raised by the next search)
             self._indexing_failed(_cause(error))
             return False
+        return self._rest is not None
 
     def count(self) -> bool:
         """Count one slice of sessions."""
@@ -79,7 +86,7 @@ class Behind:
             self._sum_schedule.failed(_cause(error))
             return False
 
-    def _take(self, op: Op[bool], schedule: Schedule) -> bool:
+    def _take(self, op: Op[T], schedule: Schedule) -> T:
         self._transact([op])
         taken = op.result()
         if taken:

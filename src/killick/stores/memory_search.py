@@ -5,8 +5,9 @@ from functools import partial
 from typing import Any
 
 from killick.model.entries import Entry
+from killick.search import port
 from killick.search.documents import document
-from killick.search.port import Batch, Document, Lineage, Made, Search, Unindexed
+from killick.search.port import Batch, Document, Found, Lineage, Made, Search, Unindexed
 from killick.search.query import Phrase, holds, occurs, phrases
 from killick.search.words import unbroken, words
 from killick.stores.contract import SessionRow
@@ -28,9 +29,7 @@ class MemorySearch:
     def has_substrings(self) -> bool:
         return True
 
-    def find_documents(
-        self, search: Search, lineage: Sequence[Lineage] | None
-    ) -> list[tuple[int, int]]:
+    def find_documents(self, search: Search, lineage: Sequence[Lineage] | None) -> Found:
         hits = [
             (key, made)
             for key, made in self._documents()
@@ -38,9 +37,11 @@ class MemorySearch:
             and _matches(made, search)
         ]
         hits.reverse()
+        ranked = None
         if search.order == "best":
-            hits.sort(key=lambda hit: -_worth(hit[1], search))
-        return [(key, made.seq) for key, made in hits[: search.limit]]
+            ranked = port.RANKED_MAX if len(hits) > port.RANKED_MAX else None
+            hits = sorted(hits[:ranked], key=lambda hit: -_worth(hit[1], search))
+        return Found([(key, made.seq) for key, made in hits[: search.limit]], ranked)
 
     def _documents(self) -> Iterator[tuple[int, Document]]:
         """Yield one document for each place, in the order in which they were first made."""

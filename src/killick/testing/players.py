@@ -466,6 +466,13 @@ class Player:
         session = self._visible()
         return [] if session is None else session.messages()
 
+    def pages(self) -> list[Message]:
+        """The messages, read two at a time."""
+        session, read = self._visible(), list[Message]()
+        while session and (page := session.messages(after=read[-1].seq if read else 0, limit=2)):
+            read += page
+        return read
+
     def findings(self) -> list[Any]:
         """Return what an examination finds wrong with the session, and a proof of its links."""
         store = self._sides[0].store

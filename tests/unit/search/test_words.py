@@ -1,8 +1,12 @@
 """Text to the words that an index holds."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from killick.search.words import WORD_CHARS_MAX, fold, indexed, unbroken, words
+
+ASCII = st.characters(max_codepoint=127)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +65,11 @@ def test_a_word_whose_length_changed_stands_for_its_whole_run() -> None:
 def test_plain_text_is_cut_as_any_other(text: str) -> None:
     beside = "é " + text
     assert indexed(beside) == "e " + indexed(text)
+    assert indexed(text) == " ".join(word.text for word in words(text))
+
+
+@given(st.lists(st.text(ASCII) | st.integers(60, 140).map("aB3".__mul__), max_size=5).map("".join))
+def test_plain_text_is_cut_at_once_as_it_is_word_by_word(text: str) -> None:
     assert indexed(text) == " ".join(word.text for word in words(text))
 
 

@@ -275,11 +275,14 @@ def search(
         hits = store.search(" ".join(words), wait_seconds=_INDEX_WAIT_SECONDS, **wanted)
     now = local_now()
     if invocation.json:
-        invocation.out.json({"hits": [_shape(hit) for hit in hits], "behind": hits.behind})
+        shown = [_shape(hit) for hit in hits]
+        invocation.out.json({"hits": shown, "behind": hits.behind, "ranked": hits.ranked})
     for hit in () if invocation.json else hits:
         invocation.out.lines([*_lines(hit, short_time(hit.at, now)), OutputLine()])
     if not hits:
         invocation.note(f"nothing was found in {invocation.where().shown}")
+    if hits.ranked:
+        invocation.note(f"these are the best of the newest {counted(hits.ranked, 'matches')}")
     if hits.behind:
         complain(
             f"{counted(hits.behind, 'entries')} are not indexed yet and were not looked at; search "

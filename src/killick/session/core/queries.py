@@ -31,7 +31,7 @@ from killick.model import entries as e
 from killick.model.messages import Message, plain
 from killick.model.sessions import microseconds
 from killick.search.documents import read_batch
-from killick.search.port import Order, Search
+from killick.search.port import Batch, Order, Search
 from killick.search.query import parse
 from killick.search.results import Hits
 from killick.search.results import search as search_now
@@ -475,20 +475,27 @@ def _catch_up(runtime: Runtime, seconds: float) -> Flow[None]:
     """
     end = time.monotonic() + seconds
     try:
+        batch: Batch | None = None
         while time.monotonic() < end:
-            if not (yield from _index(_CATCH_UP_ENTRIES, _CATCH_UP_SECONDS)):
+            batch = yield from _index(batch)
+            if batch is None:
                 return
     except (StoreError, SearchDamaged):
         return
     runtime.writer.index_soon()
 
 
-def _index(entries: int, seconds: float) -> Flow[bool]:
-    """One slice; whether something was missing. If nothing was, nothing is written."""
-    batch = yield from read(lambda reader: read_batch(reader, entries))
-    if batch.entries:
-        yield from write(lambda engine: ops.index(engine, batch, seconds))
-    return bool(batch.entries)
+def _index(rest: Batch | None) -> Flow[Batch | None]:
+    """Index one slice, of what the one before has left, if that is anything; return what is left.
+
+    None if nothing was missing: then nothing is written.
+    """
+    if rest is None or not rest.entries:
+        rest = yield from read(lambda reader: read_batch(reader, _CATCH_UP_ENTRIES))
+    if not rest.entries:
+        return None
+    left = yield from write(partial(ops.index, batch=rest, seconds=_CATCH_UP_SECONDS))
+    return left or Batch(0, ())
 
 
 def _tell(error: SearchDamaged) -> Flow[None]:
@@ -519,8 +526,9 @@ def rebuild_search(
     yield from empty_index(substrings=substrings)
     total = behind = yield from read(lambda reader: reader.index_behind())
     try:
+        batch: Batch | None = None
         while behind:
-            yield from _index(_CATCH_UP_ENTRIES, _CATCH_UP_SECONDS)
+            batch = yield from _index(batch)
             behind = yield from read(lambda reader: reader.index_behind())
             if progress is not None:
                 progress(max(0, total - behind), total)

@@ -68,7 +68,8 @@ if TYPE_CHECKING:  # the views are loaded when one is asked for
 VERIFIED_ON_OPEN: Final = 10_000
 """How many of the newest entries are checked when a session is opened; older ones when read."""
 
-_PAGE: Final = 1_000
+PAGE: Final = 1_000
+_LONG_PAGE: Final = 10_000  # of all entries
 _SYSTEM_PAGE: Final = 100
 _NEAREST: Final = 5
 
@@ -112,7 +113,7 @@ def not_found(reader: Reader, tenant: str, text: str) -> SessionNotFound:
     """The error that names the ids and titles which are nearest."""
     from difflib import get_close_matches  # for those who mistyped
 
-    newest = reader.sessions(Listing(tenant=tenant, archived=None, limit=_PAGE))
+    newest = reader.sessions(Listing(tenant=tenant, archived=None, limit=PAGE))
     ids = get_close_matches(text, [info.id for info in newest], _NEAREST, 0.7)
     folded = text.casefold()
     titled = [info.id for info in newest if folded and folded in (info.title or "").casefold()]
@@ -305,13 +306,7 @@ class SessionCore:
         check_counts(last=last, limit=limit)
         if last is not None:
             return (yield from read(lambda reader: self._last_messages(reader, after, last)))
-        if limit is not None:
-            return (yield from read(lambda reader: self._first_messages(reader, after, limit)))
-        return (yield from read(lambda reader: self._all_messages(reader, after)))
-
-    def _all_messages(self, reader: Reader, after: int) -> list[Message]:
-        history = read_history(reader, self.key)
-        return self._fold(reader, history, self.read_entries(reader, after, None))
+        return (yield from read(lambda reader: self._first_messages(reader, after, limit)))
 
     def _fold(self, reader: Reader, history: History, entries: list[e.Entry]) -> list[Message]:
         return fold_messages(in_view(history, entries), partial(read_deltas, reader, self.key))
@@ -329,24 +324,29 @@ class SessionCore:
                 return messages[-last:] if last else []
             enough = 2 * len(tail.entries)
 
-    def _first_messages(self, reader: Reader, after: int, limit: int) -> list[Message]:
-        """Read forwards until there are enough, then look up what ends them further on."""
+    def _first_messages(self, reader: Reader, after: int, limit: int | None) -> list[Message]:
+        """Read forwards until there are enough, then look up what ends them further on.
+
+        Entries are folded as they are read, so that only the messages are kept.
+        """
         self.row(reader)
         fold, history = Messages(), read_history(reader, self.key)
+        size = _LONG_PAGE if limit is None else PAGE
         while True:
-            page = reader.entries(self.key, after=after, limit=_PAGE)
+            page = reader.entries(self.key, after=after, limit=size)
             for entry in in_view(history, page):
                 fold.take(entry)
             after = page[-1].seq if page else after
-            if len(page) == _PAGE and fold.count() < limit:
+            is_last = len(page) < size
+            if not is_last and (limit is None or fold.count() < limit):
                 continue
-            for name in fold.awaiting():
+            for name in () if is_last else fold.awaiting():
                 entry_further_on = reader.find_entry(self.key, name)
                 if entry_further_on is not None and entry_further_on.seq > after:
                     for entry in in_view(history, [entry_further_on]):
                         fold.take(entry)
             messages = fold.finish(partial(read_deltas, reader, self.key))
-            if len(messages) >= limit or len(page) < _PAGE:
+            if is_last or limit is None or len(messages) >= limit:
                 return messages[:limit]
 
     def turns(self) -> Flow[list[TurnInfo]]:
@@ -444,7 +444,7 @@ class SessionCore:
         """Yield the journal from its end; if not the whole of it, what a fork has inherited."""
         before: int | None = None if whole else row.base_seq + 1
         while before != 1:
-            page = reader.newest_entries(self.key, before=before, limit=_PAGE)
+            page = reader.newest_entries(self.key, before=before, limit=PAGE)
             if not page:
                 return
             yield page

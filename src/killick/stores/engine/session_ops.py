@@ -209,8 +209,8 @@ def collect_blobs(engine: EngineState, *, if_due: bool = False) -> int:
     return engine.tx.collect_blobs(if_due=if_due)
 
 
-def index(engine: EngineState, batch: Batch, seconds: float = SLICE_SECONDS) -> bool:
-    """Index a batch; True if anything was written. Raises SearchDamaged."""
+def index(engine: EngineState, batch: Batch, seconds: float = SLICE_SECONDS) -> Batch | None:
+    """Index a batch; what is left of it, None if nothing was indexed. Raises SearchDamaged."""
     end = time.monotonic() + seconds
     return index_batch(engine.tx, batch, lambda: time.monotonic() >= end)
 

@@ -807,10 +807,22 @@ FROM (SELECT 1) AS one LEFT JOIN pg_extension AS e ON e.extname = 'pg_trgm';
 -- Index parts of words by trigrams; OPCLASS names them with their schema.
 CREATE INDEX IF NOT EXISTS search_substrings_by_part ON killick.search_substrings USING gin (folded OPCLASS);
 
+-- rank_newest --
+-- Order what search_newest finds, which stands where FOUND does: of very many matches the newest.
+SELECT d.session, d.seq, d.more
+FROM (SELECT f.*, row_number() OVER (ORDER BY f.first DESC, f.session, f.place DESC) AS number,
+             count(*) OVER () > %(most)s AS more
+      FROM (FOUND) AS f) AS d
+WHERE d.number <= %(most)s
+ORDER BY (SELECT coalesce(sum(ts_rank(w.words, %(any)s::tsquery, 1)), 0) FROM killick.search_words AS w
+          WHERE w.tenant = d.tenant AND w.session = d.session AND w.place = d.place
+            AND (%(reasoning)s OR NOT w.reasoning)) DESC, d.number
+LIMIT %(best)s;
+
 -- search_newest --
 -- Search. A filter that is NULL filters nothing. `lineage` and `reach` are the sessions of a fork, and how far each goes.
 -- The conditions are put where MATCH stands.
-SELECT d.session, d.seq
+SELECT d.session, d.seq, d.first, d.place, d.tenant
 FROM killick.search_documents AS d
 JOIN killick.sessions AS s USING (tenant, session)
 WHERE d.tenant = %(tenant)s AND MATCH
@@ -837,11 +849,6 @@ EXISTS (SELECT 1 FROM killick.search_words AS w
 EXISTS (SELECT 1 FROM killick.search_substrings AS w
         WHERE w.tenant = d.tenant AND w.session = d.session AND w.place = d.place
           AND (%(reasoning)s OR NOT w.reasoning) AND w.folded LIKE %(LEAF)s);
-
--- rank --
--- An order of search_newest: the best match first.
-(SELECT coalesce(sum(ts_rank(w.words, %(any)s::tsquery, 1)), 0) FROM killick.search_words AS w
- WHERE w.tenant = d.tenant AND w.session = d.session AND w.place = d.place AND (%(reasoning)s OR NOT w.reasoning)) DESC,;
 
 -- server --
 -- Read the settings that a promise of durability rests on.

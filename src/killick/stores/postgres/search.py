@@ -11,7 +11,8 @@ from typing import Any, Final
 from killick.errors import InvalidQuery, SearchDamaged
 from killick.journal.codec import CodecError, decode_body
 from killick.model.entries import Entry
-from killick.search.port import Batch, Document, Lineage, Made, Search, Unindexed
+from killick.search import port
+from killick.search.port import Batch, Document, Found, Lineage, Made, Search, Unindexed
 from killick.search.query import Either, Every, Phrase, Query, phrases
 from killick.search.words import indexed, unbroken
 from killick.stores.postgres.connection import StatementRunner
@@ -86,9 +87,7 @@ class PostgresSearch(StatementRunner):
         except CodecError:
             return None  # a reader of the session is told
 
-    def find_documents(
-        self, search: Search, lineage: Sequence[Lineage] | None
-    ) -> list[tuple[int, int]]:
+    def find_documents(self, search: Search, lineage: Sequence[Lineage] | None) -> Found:
         if isinstance(search.query, str) and not self.has_substrings():
             raise InvalidQuery(
                 "this store has no index of parts of words; make one with "
@@ -104,8 +103,12 @@ class PostgresSearch(StatementRunner):
         if search.order == "best" and not isinstance(search.query, str):
             leaves = [_as_tsquery(phrase) for phrase in phrases(search.query)]
             bindings["any"] = " | ".join(f"({leaf})" for leaf in leaves)
-            sql = sql.replace("ORDER BY ", f"ORDER BY {self._sql.rank} ")
-        return [(join(tenant, session), seq) for session, seq in self.fetch(sql, bindings)]
+            bindings.update(best=search.limit, most=port.RANKED_MAX, limit=port.RANKED_MAX + 1)
+            rows = self.fetch(self._sql.rank_newest.replace("FOUND", sql), bindings)
+            ranked = port.RANKED_MAX if rows and rows[0][2] else None
+            return Found([(join(tenant, session), seq) for session, seq, _ in rows], ranked)
+        rows = self.fetch(sql, bindings)
+        return Found([(join(tenant, session), seq) for session, seq, *_ in rows])
 
     def _condition(self, query: Query | str, bindings: dict[str, Any]) -> str:
         """Return the condition on a document: each phrase is looked for in all of its pieces."""

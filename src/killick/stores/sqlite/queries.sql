@@ -622,6 +622,14 @@ UPDATE search_words_idx SET term = :new WHERE segid = :segid AND term = :term;
 SELECT min(number), max(number) FROM search_documents
 WHERE session IN (SELECT value ->> 0 FROM json_each(:lineage));
 
+-- pieces_merged --
+-- Find how many pieces of the index of words FTS5 merges at once.
+SELECT v FROM search_words_config WHERE k = 'automerge';
+
+-- merge_seldom --
+-- Say how many pieces FTS5 merges at once, and with how many it does not wait any longer.
+INSERT INTO search_words (search_words, rank) VALUES (:setting, :pieces);
+
 -- flush_words --
 -- Write out what FTS5 holds back, so that damage shows here and not in the commit.
 INSERT INTO search_words (search_words) VALUES ('flush');
@@ -649,7 +657,7 @@ INSERT OR REPLACE INTO meta (name, value) VALUES ('lost_pages', 1);
 DELETE FROM sqlite_schema WHERE name GLOB 'search_*' OR tbl_name GLOB 'search_*';
 
 -- search_newest --
--- Search, newest first. A filter that is NULL filters nothing; `lineage` are a fork's sessions, pairs of key and seq.
+-- Search, newest first, passing over some. A filter that is NULL filters nothing; `lineage` are a fork's sessions, pairs of key and seq.
 SELECT document.session, document.seq
 FROM search_words AS word
 CROSS JOIN search_documents AS document ON document.number = word.rowid
@@ -665,7 +673,15 @@ WHERE word.search_words MATCH :words AND word.rowid BETWEEN :first AND :last
   AND (:interrupted IS NULL OR ifnull(sessions.status = 'interrupted', 0) = :interrupted)
   AND (:since_us IS NULL OR document.at_us >= :since_us)
   AND (:until_us IS NULL OR document.at_us < :until_us)
-ORDER BY word.rowid DESC LIMIT :limit;
+ORDER BY word.rowid DESC LIMIT :limit OFFSET :newer;
+
+-- newest_document --
+-- Find the number of the newest document.
+SELECT max(number) FROM search_documents;
+
+-- count_matches --
+-- Count the documents with a word among those that are ranked: what is rare counts for more.
+SELECT count(*) FROM search_words AS word WHERE word.search_words MATCH :words AND word.rowid BETWEEN :first AND :last;
 
 -- store_number --
 -- Tell a cursor of this store's feed from another store's.

@@ -16,10 +16,12 @@ import apsw
 from killick.errors import InvalidQuery, SearchDamaged, SessionDamaged
 from killick.journal.codec import CodecError, decode_body, to_bytes
 from killick.model.entries import Entry
+from killick.search import port
 from killick.search.documents import document_of
 from killick.search.port import (
     Batch,
     Document,
+    Found,
     Lineage,
     Made,
     Search,
@@ -30,15 +32,20 @@ from killick.search.query import Either, Every, Phrase, Query
 from killick.search.words import indexed, unbroken
 from killick.stores.sql import load
 from killick.stores.sqlite.pages import number_at
+from killick.stores.sqlite.rank import add_ranking
 
 SQL: Final = load("killick.stores.sqlite")
 
 _ROLES: Final = ("user", "assistant", "tool", "system", "summary")
 _LARGEST: Final = 2**62
+_PIECES: Final = 16
+"""Pieces of the index that are merged at once; FTS5 takes 4 if it is not told, at most 16."""
+
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 """What a slice holds in memory, about: entries can be large."""
 
-_BY_RANK: Final = ("ORDER BY word.rowid", "ORDER BY word.rank, word.rowid")
+_BY_WORTH: Final = ("ORDER BY", "ORDER BY worth(word.search_words, :documents, :times),")
+_NUMBERS: Final = ("SELECT document.session, document.seq", "SELECT word.rowid")
 _Table = Callable[[str], str]
 """Makes a statement about the table of words one about another."""
 
@@ -126,14 +133,7 @@ class SqliteSearch:
             pass  # reading the session raises
         return Unindexed(number, key, seq, entry), len(body or b"")
 
-    def find_documents(
-        self, search: Search, lineage: Sequence[Lineage] | None
-    ) -> list[tuple[int, int]]:
-        sql, words = SQL.search_newest, _compiled(search)
-        if isinstance(search.query, str):
-            sql = _for_substrings(sql)
-        if search.order == "best":
-            sql = sql.replace(*_BY_RANK)
+    def find_documents(self, search: Search, lineage: Sequence[Lineage] | None) -> Found:
         with _damage():
             if isinstance(search.query, str) and not self.has_substrings():
                 raise InvalidQuery(
@@ -142,10 +142,47 @@ class SqliteSearch:
                 )
             reach = self._reach(lineage)
             if reach is None:
-                return []
-            bindings = {**_filters(search), **reach, "words": words}
-            rows: Any = self.connection.execute(sql, bindings).fetchall()
-            return list(rows)
+                return Found([])
+            bindings = {**_filters(search), **reach, "words": _compiled(search, search.query)}
+            if search.order == "best":
+                return self._best(search, bindings)
+            return Found(self._found(search, SQL.search_newest, bindings))
+
+    def _found(self, search: Search, sql: str, bindings: dict[str, Any]) -> list[Any]:
+        if isinstance(search.query, str):
+            sql = _for_substrings(sql)
+        return self.connection.execute(sql, bindings).fetchall()
+
+    def _best(self, search: Search, bindings: dict[str, Any]) -> Found:
+        """Rank what was found: of very many matches the newest, so that it takes no longer."""
+        most, ranked = port.RANKED_MAX, None
+        further = {**bindings, "limit": 2, "newer": most - 1}
+        numbers = self._found(search, SQL.search_newest.replace(*_NUMBERS), further)
+        if len(numbers) > 1:
+            ranked, bindings["first"] = most, numbers[0][0]
+        leaves = [] if isinstance(search.query, str) else _leaves(search.query)
+        times = [1]  # of one alone it does not matter how rare it is
+        if len(leaves) > 1:
+            times = [self._times(search, leaf, bindings) for leaf in leaves]
+        weighed = {"documents": self._documents(bindings), "times": json.dumps(times)}
+        sql = SQL.search_newest.replace(*_BY_WORTH)
+        add_ranking(self.connection)
+        return Found(self._found(search, sql, {**bindings, **weighed}), ranked)
+
+    def _documents(self, bindings: dict[str, Any]) -> int | None:
+        """Count the documents that are ranked and those between them; None for all."""
+        first: int = bindings["first"]
+        last: int = bindings["last"]
+        if (first, last) == (0, _LARGEST):
+            return None
+        newest = self.connection.execute(SQL.newest_document).get
+        assert isinstance(newest, int)
+        return min(last, newest) - first + 1
+
+    def _times(self, search: Search, leaf: Phrase, bindings: dict[str, Any]) -> int:
+        words = {**bindings, "words": _compiled(search, leaf)}
+        ((count,),) = self._found(search, SQL.count_matches, words)
+        return int(count)
 
     def _reach(self, lineage: Sequence[Lineage] | None) -> dict[str, Any] | None:
         """Return the sessions to look in, with the range of their documents; None for none."""
@@ -219,7 +256,17 @@ class SqliteIndex(SqliteSearch):
                 self._change(SQL.move_separator, (first, segment, term))
 
     def take_slice(self, batch: Batch) -> Made:
+        with _damage():
+            if self.connection.execute(SQL.pieces_merged).get != _PIECES:
+                self._merge_seldom()
         return batch.entries if self.index_mark() == batch.mark else ()
+
+    def _merge_seldom(self) -> None:
+        """Let FTS5 merge more pieces of the index at once: it then writes each less often."""
+        for setting, pieces in (("automerge", _PIECES), ("crisismerge", 2 * _PIECES)):
+            self._change(SQL.merge_seldom, (setting, pieces))
+            if self._with_substrings():
+                self._change(_for_substrings(SQL.merge_seldom), (setting, pieces))
 
     def index_reached(self, done: Sequence[Unindexed]) -> None:
         last = done[-1]
@@ -339,9 +386,8 @@ def _for_substrings(sql: str) -> str:
     return sql.replace("search_words", "search_substrings")
 
 
-def _compiled(search: Search) -> str:
+def _compiled(search: Search, query: Query | str) -> str:
     """Compile a query for FTS5. Every word is quoted, so none is taken for an operator."""
-    query = search.query
     if isinstance(query, str):
         quoted = query.replace('"', '""')
         compiled = f'"{quoted}"'
@@ -363,6 +409,17 @@ def _expression(query: Query) -> str:
             return f"({wanted} NOT ({' OR '.join(map(_expression, query.unwanted))}))"
 
 
+def _leaves(query: Query) -> list[Phrase]:
+    """Return the phrases of a query as FTS5 numbers them, with those that are not wanted."""
+    match query:
+        case Phrase():
+            return [query]
+        case Either():
+            return [leaf for part in query.choices for leaf in _leaves(part)]
+        case Every():
+            return [leaf for part in (*query.wanted, *query.unwanted) for leaf in _leaves(part)]
+
+
 def _filters(search: Search) -> dict[str, Any]:
     return {
         "tenant": to_bytes(search.tenant),
@@ -373,4 +430,5 @@ def _filters(search: Search) -> dict[str, Any]:
         "since_us": search.since_us,
         "until_us": search.until_us,
         "limit": search.limit,
+        "newer": 0,
     }

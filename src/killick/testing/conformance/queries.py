@@ -30,6 +30,7 @@ async def messages_can_be_read_in_parts(world: World) -> None:
         cut = everything[29].seq
         assert await session.messages(after=cut) == everything[30:]
         assert await session.messages(after=cut, limit=4) == everything[30:34]
+        assert [message async for message in session.iter_messages(after=cut)] == everything[30:]
 
 
 @check
@@ -74,6 +75,7 @@ async def the_first_messages_are_whole_however_late_they_were_ended(world: World
         ]
         for limit in range(6):
             assert await session.messages(limit=limit) == everything[:limit]
+        assert [message async for message in session.iter_messages()] == everything
 
 
 @check

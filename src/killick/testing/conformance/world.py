@@ -69,7 +69,7 @@ class _Awaited:
         value = getattr(self._inner, name)
         if not inspect.ismethod(value):
             return value
-        if name in ("follow", "part_events"):
+        if name in ("follow", "part_events", "iter_messages"):
             return lambda **options: _iterate(value(**options))
         finish_of_a_stream = name == "finish" and isinstance(self._inner, Stream)
         collected = name != "write" and isinstance(self._inner, WriteBatch)
