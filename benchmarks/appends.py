@@ -49,7 +49,7 @@ def lone_caller(setting: Setting) -> Pairs:
 
 def sync_append(setting: Setting) -> list[Result]:
     pairs = lone_caller(setting)
-    return [at_most("one durable append, Store", pairs.slowdown(), 1.25, beside(pairs))]
+    return [at_most("one durable append, Store", pairs.slowdown(), 1.8, beside(pairs))]
 
 
 def async_append(setting: Setting) -> list[Result]:
@@ -81,7 +81,7 @@ def async_append(setting: Setting) -> list[Result]:
         return pairs
 
     pairs = anyio.run(main)
-    return [at_most("one durable append, AsyncStore", pairs.slowdown(), 1.5, beside(pairs))]
+    return [at_most("one durable append, AsyncStore", pairs.slowdown(), 2.3, beside(pairs))]
 
 
 def growth(setting: Setting) -> list[Result]:

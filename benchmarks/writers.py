@@ -109,11 +109,11 @@ def _run(
 
 
 def writers_8(setting: Setting) -> list[Result]:
-    return _run(setting, 8, None)
+    return _run(setting, 8, 2.0)
 
 
 def writers_64(setting: Setting) -> list[Result]:
-    return _run(setting, 64, 12.0)
+    return _run(setting, 64, 6.0)
 
 
 def writers_64_indexed(setting: Setting) -> list[Result]:
@@ -126,7 +126,8 @@ def writers_64_indexed(setting: Setting) -> list[Result]:
 
 
 def writers_1000(setting: Setting) -> list[Result]:
-    return _run(setting, 1_000, None)
+    """No less than 64."""
+    return _run(setting, 1_000, 6.0)
 
 
 def writers_64_trio(setting: Setting) -> list[Result]:
