@@ -182,8 +182,12 @@ def turned(value: Any, bit: int) -> Any:
     return bytes(data)
 
 
-def bits(value: Any) -> int:
-    return 0 if value is None else 32 if isinstance(value, int) else 8 * len(value)
+def bits(column: str, value: Any) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, int):
+        return 63 if column in ("seq", "at_us") else 32
+    return 8 * len(value)
 
 
 def test_every_bit_of_every_entry_is_held(hand: Hand) -> None:
@@ -192,7 +196,7 @@ def test_every_bit_of_every_entry_is_held(hand: Hand) -> None:
     for index, row in enumerate(rows):
         for column in Row._fields:
             value = getattr(row, column)
-            for bit in range(bits(value)):
+            for bit in range(bits(column, value)):
                 count += 1
                 if count % hand.every:
                     continue

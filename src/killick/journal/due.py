@@ -116,7 +116,7 @@ def _settled(due: Due, message_id: str, call_id: str) -> Due:
 
 
 def _ended(due: Due, at_us: int, body: e.TurnEnding) -> Due | None:
-    if body.status != "interrupted" or body.cause not in DUE_CAUSES or due.stopped:
+    if body.cause not in DUE_CAUSES or due.stopped:
         return nothing_due(due)
     asked = due.asked if keeps_waiting(body) else ()
     return msgspec.structs.replace(due, running=False, ended_us=at_us, asked=asked)

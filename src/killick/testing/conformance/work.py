@@ -81,6 +81,20 @@ async def only_an_accident_makes_work(world: World) -> None:
 
 
 @check
+async def a_time_limit_that_ends_a_turn_makes_work(world: World) -> None:
+    """The TimeoutError of a caller, or of a model's client, leaves the block as a failure."""
+    async with world.store() as store:
+        session = await store.create_session()
+        try:
+            async with session.turn("go", resume=1) as turn:
+                raise TimeoutError
+        except TimeoutError:
+            pass
+        assert [(t.status, t.cause) for t in await session.turns()] == [("failed", "timed_out")]
+        assert (await _take(store)).turn_id == turn.id
+
+
+@check
 async def a_stop_outlives_its_holder(world: World) -> None:
     """A turn that a person stopped is not continued, though its process died before it heard."""
     async with world.crashing() as store:
