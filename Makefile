@@ -40,6 +40,7 @@ type: $(STAMP)  ## check types; and with pyright too, that each SDK takes a cont
 
 bench: $(STAMP) $(PEERS) $(PEERED:%=.adaptersvenv/%/.setup-done)  ## measure Killick beside raw SQLite and psycopg, and beside what frameworks ship
 	@$(BIN)/python -m benchmarks $(ARGS)
+	@$(BIN)/python -m benchmarks.links $(ARGS)
 	@$(BIN)/python -m benchmarks.growth $(ARGS)
 	@$(BIN)/python -m benchmarks.postgres $(ARGS)
 	@.benchvenv/bin/python -m benchmarks.peers $(ARGS)

@@ -9,10 +9,9 @@ bytes more for each of two rows that it writes anyway.
 
 import argparse
 import random
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -20,10 +19,11 @@ from typing import Any
 
 import apsw
 
+from benchmarks import report
 from benchmarks.engine import Bare
 from benchmarks.raw import TEXT
-from benchmarks.results import TIMES
-from benchmarks.stats import Pairs, paired
+from benchmarks.results import Result
+from benchmarks.stats import Pairs, paired, ratio
 from killick import Message, Store, Text
 from killick.model import entries as e
 from killick.stores.contract import Database
@@ -101,34 +101,42 @@ def cost(database: Database, count: int, together: int, blocks: int) -> Pairs:
     return paired(lambda: with_.append(count, together), bare, blocks)
 
 
-def tell(where: str, pairs: Pairs) -> bool:
-    more = median(a - b for a, b in zip(pairs.ours, pairs.raw, strict=True)) * 1e6
-    times = pairs.slowdown()
-    print(
-        f"{where}: {median(pairs.ours) * 1e6:.1f} µs beside {median(pairs.raw) * 1e6:.1f} µs, "
-        f"{more:+.2f} µs (goal ≤ {_MICROSECONDS:g}), "
-        f"{times.median:.3f} {TIMES} ({times.low:.3f} to {times.high:.3f})"
+def added(what: str, pairs: Pairs, goal: float | None = _MICROSECONDS) -> Result:
+    more = [(ours - raw) * 1e6 for ours, raw in zip(pairs.ours, pairs.raw, strict=True)]
+    between = ratio(more)
+    return Result(
+        what=what,
+        figure=f"{between.median:+.2f} µs ({between.low:+.2f} to {between.high:+.2f})",
+        goal="" if goal is None else f"≤ {goal:g} µs",
+        holds=None if goal is None else between.median <= goal,
+        absolute=f"{median(pairs.ours) * 1e6:.1f} µs beside {median(pairs.raw) * 1e6:.1f} µs",
     )
-    return more <= _MICROSECONDS
 
 
-def tell_size(where: str, size: float) -> bool:
-    print(f"{where}: {size:.1f} bytes for each entry (goal ≤ {_BYTES})")
-    return size <= _BYTES
+def size_of(where: str, size: float) -> Result:
+    goal, holds = f"≤ {_BYTES}", size <= _BYTES
+    return Result(
+        what=f"{where}, bytes for each entry", figure=f"{size:.1f}", goal=goal, holds=holds
+    )
 
 
-def costs(where: str, database: Database, count: int, blocks: int) -> bool:
-    shared = tell(f"{where}, 64 in a commit", cost(database, max(2, count // 20), 64, blocks))
-    alone = tell(f"{where}, alone in its commit", cost(database, count, 1, blocks))
-    return shared and alone
+def costs(where: str, database: Database, count: int, blocks: int) -> list[Result]:
+    shared = cost(database, max(2, count // 20), 64, blocks)
+    alone = cost(database, count, 1, blocks)
+    return [
+        added(f"{where}, 64 in a commit", shared),
+        added(f"{where}, alone in its commit", alone),
+    ]
 
 
-def on_sqlite(folder: Path, count: int, blocks: int) -> bool:
+def on_sqlite(folder: Path, count: int, blocks: int) -> list[Result]:
     database = SqliteDatabase(folder / "links.db", durability="normal")
-    held = costs("SQLite", database, count, blocks)
+    results = costs("SQLite", database, count, blocks)
     database.close()
-    tell("SQLite alone, one more page in a commit", _floor(folder, count, blocks))
-    return tell_size("SQLite", _bytes_on_sqlite(folder / "size.db", count * 10)) and held
+    page = _floor(folder, count, blocks)
+    size = _bytes_on_sqlite(folder / "size.db", count * 10)
+    floor = "floor of the line before: bare SQLite, one more page in a commit"
+    return [*results, added(floor, page, None), size_of("SQLite", size)]
 
 
 def _floor(folder: Path, count: int, blocks: int) -> Pairs:
@@ -162,13 +170,13 @@ def _bytes_on_sqlite(path: Path, count: int) -> float:
     return (linked - bare) / count
 
 
-def on_postgres(count: int, blocks: int) -> bool:
+def on_postgres(count: int, blocks: int) -> list[Result]:
     from killick.stores.postgres import PostgresDatabase
 
     server = Server("18", fsync="off").create()
     try:
         database = PostgresDatabase(server.url())
-        held = costs("PostgreSQL", database, count, blocks)
+        results = costs("PostgreSQL", database, count, blocks)
         database.close()
         size = "SELECT sum(pg_column_size(e.*)) FROM killick.entries AS e"
         entries = int(
@@ -179,21 +187,30 @@ def on_postgres(count: int, blocks: int) -> bool:
         bare = int(server.execute(size)[0][0])
     finally:
         server.remove()
-    return tell_size("PostgreSQL", (linked - bare) / entries) and held
+    return [*results, size_of("PostgreSQL", (linked - bare) / entries)]
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.links", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smoke run: the figures mean little")
     parser.add_argument("--blocks", type=int, default=60)
     parser.add_argument("--appends", type=int, default=200)
+    report.add_out(parser)
+    parser.add_argument("--write-docs", action="store_true", help="renew docs/performance.md")
     options = parser.parse_args()
-    checks: list[Callable[[], bool]] = []
+    blocks = 6 if options.quick else options.blocks
     with tempfile.TemporaryDirectory(prefix="killick-bench-") as folder:
-        checks.append(lambda: on_sqlite(Path(folder), options.appends, options.blocks))
-        checks.append(lambda: on_postgres(options.appends, options.blocks))
-        held = [check() for check in checks]
-    return 0 if all(held) else 1
+        where = report.machine(Path(folder))
+        results = on_sqlite(Path(folder), options.appends, blocks)
+        results += on_postgres(options.appends, blocks)
+    print(report.table(results))
+    report.keep(options.out, "links", results)
+    if options.write_docs:
+        commit, date = report.commit_and_date()
+        about = f"Commit {commit}, {date}; PostgreSQL 18, {where}; {blocks} paired blocks."
+        found = f"{about}\n\n{report.table(results)}"
+        report.replace_between(report.DOCUMENT, "links", found)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
