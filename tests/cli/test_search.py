@@ -47,7 +47,7 @@ def test_that_nothing_was_found_is_said(killick: Runner) -> None:
     done = killick("search", "nowhere")
     assert (done.code, done.out) == (0, "")
     assert done.err == f"killick: nothing was found in {killick.store}\n"
-    assert killick("search", "nowhere", "--json").json == {"hits": [], "behind": 0}
+    assert killick("search", "nowhere", "--json").json == {"hits": [], "behind": 0, "ranked": None}
 
 
 @pytest.mark.parametrize("words", ['"" **', '"', "*", "()", ""])
