@@ -190,6 +190,24 @@ def test_a_phase_is_there_when_the_stream_is_cut(store: Store) -> None:
     ]
 
 
+def test_a_phase_that_comes_with_the_end_of_a_message_is_kept(store: Store) -> None:
+    said: Event = {"type": "message", "id": "m", "role": "assistant"}
+    whole: Event = {
+        **said,
+        "content": [{"type": "output_text", "text": "So."}],
+        "phase": "final_answer",
+    }
+    events: list[Event] = [
+        {"type": "response.output_item.added", "output_index": 0, "item": {**said, "content": []}},
+        {"type": "response.output_text.delta", "output_index": 0, "delta": "So."},
+        {"type": "response.output_item.done", "output_index": 0, "item": whole},
+        {"type": "response.completed", "response": {"status": "completed", "output": [whole]}},
+    ]
+    session, message = take(store, "openai-responses", events)
+    assert list(message.parts) == [Text("So.", {"openai-responses": {"phase": "final_answer"}})]
+    assert session.context("openai-responses").messages[1]["phase"] == "final_answer"
+
+
 def test_tools_that_gemini_runs_and_unknown_fields_of_its_parts(store: Store) -> None:
     ran: list[Event] = [
         {"tool_call": {"id": "t1", "tool_type": "GOOGLE_SEARCH_WEB", "args": {"q": "sea"}}},
