@@ -71,24 +71,22 @@ def _log_pages(session: Session) -> float:
 
 def _loading(long: Session, count: int) -> list[Result]:
     """By pages and whole."""
-    grown, took = _grown(lambda: sum(1 for _ in long.iter_messages()), count)
-    by_pages = Result(
-        what=f"memory for session.iter_messages() of {count:,}",
-        figure=f"{grown:,.0f} MB",
-        goal=f"≤ {_MB_BY_PAGES} MB",
-        holds=grown <= _MB_BY_PAGES,
-        absolute=f"{took:.1f} s, {took / count * 1e6:.1f} µs each",
-    )
-    grown, took = _grown(lambda: len(long.messages()), count)
-    limit = _MB_WHOLE * count // _MILLION
-    whole = Result(
-        what=f"memory for session.messages() of {count:,}",
+    whole_mb = _MB_WHOLE * count // _MILLION
+    return [
+        _held("iter_messages", lambda: sum(1 for _ in long.iter_messages()), count, _MB_BY_PAGES),
+        _held("messages", lambda: len(long.messages()), count, whole_mb),
+    ]
+
+
+def _held(name: str, read: Callable[[], int], count: int, limit: int) -> Result:
+    grown, took = _grown(read, count)
+    return Result(
+        what=f"memory for session.{name}() of {count:,}",
         figure=f"{grown:,.0f} MB",
         goal=f"≤ {limit:,} MB",
         holds=grown <= limit,
         absolute=f"{took:.1f} s, {took / count * 1e6:.1f} µs each",
     )
-    return [by_pages, whole]
 
 
 def _grown(read: Callable[[], int], count: int) -> tuple[float, float]:
