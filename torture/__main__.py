@@ -34,7 +34,11 @@ def _replay(options: argparse.Namespace) -> int:
     """One round again, or one case of it; exit status 1 when something did not hold."""
     (name,) = options.campaign
     outcome = run_round(
-        load(name), options.seed, only=options.case, until_failure=options.until_failure
+        load(name),
+        options.seed,
+        only=options.case,
+        until_failure=options.until_failure,
+        size="long" if options.long else "torture",
     )
     print(f"{name}, seed {outcome.seed}: {outcome.cases} cases, {len(outcome.failures)} failures")
     for failure in outcome.failures:

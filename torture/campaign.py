@@ -53,10 +53,15 @@ class Failure(msgspec.Struct, frozen=True):
     case: int
     what: str
     error: str
+    size: Size = "torture"
 
     @property
     def command(self) -> str:
-        return f"python -m torture --campaign {self.campaign} --seed {self.seed} --case {self.case}"
+        long = " --long" if self.size == "long" else ""
+        return (
+            f"python -m torture --campaign {self.campaign} --seed {self.seed} "
+            f"--case {self.case}{long}"
+        )
 
 
 class Places(Protocol):
@@ -106,8 +111,11 @@ class Round:
         only: int | None = None,
         until_failure: bool = False,
         places: Places | None = None,
+        size: Size = "torture",
     ) -> None:
         self.seed = seed
+        self.size: Size = size
+        """Of the run that this is a part of: where time is what is tried, a round lasts longer."""
         self.places = Files(folder) if places is None else places
         self.folder = folder
         """An empty folder on a disk."""
@@ -142,7 +150,7 @@ class Round:
     def fail(self, what: str, error: BaseException, case: int | None = None) -> None:
         trace = "".join(traceback.format_exception(error)[-12:])
         number = self.cases if case is None else case
-        self.failures.append(Failure(self._campaign, self.seed, number, what, trace))
+        self.failures.append(Failure(self._campaign, self.seed, number, what, trace, self.size))
         if self._until_failure or len(self.failures) == _FAILURES_MAX:
             raise Stopped
 

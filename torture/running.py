@@ -57,6 +57,7 @@ def run_round(
     only: int | None = None,
     until_failure: bool = False,
     places: Places | None = None,
+    size: Size = "torture",
 ) -> Outcome:
     """One round, here and now; on files, if nothing else is said."""
     began, used = time.monotonic(), _cpu()
@@ -69,6 +70,7 @@ def run_round(
             only=only,
             until_failure=until_failure,
             places=places,
+            size=size,
         )
         try:
             campaign.run(round_)
@@ -138,7 +140,7 @@ class Schedule:
             return True  # every combination once, whatever the number of cases
         expected = total.cases / total.rounds if total.rounds else 0.0
         return total.cases + self._running[number] * expected < total.wanted and (
-            total.rounds > 0 or self._running[number] < 2
+            total.rounds > 0 or self._running[number] < min(2, total.wanted)
         )
 
     def took(self, number: int, outcome: Outcome) -> None:
@@ -174,7 +176,7 @@ def run_all(
                 if task is None:
                     break
                 number, name, seed = task
-                running[pool.submit(_work, name, seed)] = number
+                running[pool.submit(_work, name, seed, size)] = number
             if not running:
                 return schedule.totals
             done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -197,8 +199,8 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, name="torture-parent", daemon=True).start()
 
 
-def _work(name: str, seed: int) -> Outcome:
-    return run_round(load(name), seed)
+def _work(name: str, seed: int, size: Size) -> Outcome:
+    return run_round(load(name), seed, size=size)
 
 
 @contextlib.contextmanager

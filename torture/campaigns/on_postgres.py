@@ -23,6 +23,7 @@ _SIZES: Final = {
     "processes": Sizes(slice=0, torture=200, long=20_000),
     "feed": Sizes(slice=0, torture=400, long=4_000),
     "servers": Sizes(slice=0, torture=600, long=20_000),
+    "served_hour": Sizes(slice=0, torture=1, long=1),
     "tenants": Sizes(slice=0, torture=1_000, long=100_000),
 }
 """`tests/crash/test_campaigns_on_postgres.py` has the slices."""

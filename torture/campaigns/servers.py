@@ -14,7 +14,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import httpx2
 
@@ -25,14 +25,24 @@ from tests.server.client import Server, parse
 from torture.campaign import Campaign, Round, Sizes
 
 SERVERS: Final = 3
-CLIENTS: Final = 6
-PROMPTS: Final = 20
-"""Of each client in a round."""
-
 _WORDS: Final = 20
 _PATIENCE_SECONDS: Final = 60.0
-_REST_SECONDS: Final = (0.2, 1.0)
-"""Between two deaths: less than the prompts of one client take."""
+
+
+class Plan(NamedTuple):
+    """How many clients ask how much, and how often a server dies."""
+
+    clients: int = 6
+    prompts: int | None = 20
+    """Of each client; None goes on until so many servers have died."""
+    pause_seconds: float = 0.0
+    """Of a client, before each prompt."""
+    rest_seconds: tuple[float, float] = (0.2, 1.0)
+    """Between two deaths: less than the prompts of one client take."""
+    deaths: int | None = None
+
+
+PLAN: Final = Plan()
 
 
 class Address:
@@ -80,8 +90,9 @@ def _join(one: socket.socket, other: socket.socket) -> None:
 class Client:
     """One session's client; it keeps what it was told, and asks again when it was told nothing."""
 
-    def __init__(self, url: str, number: int, prompts: int) -> None:
-        self._prompts = prompts
+    def __init__(self, url: str, number: int, plan: Plan, over: threading.Event) -> None:
+        self._plan = plan
+        self._over = over
         self._http = httpx2.Client(base_url=url, timeout=10, trust_env=False)
         self.name = f"s{number}"
         self._cursor: str | None = None
@@ -93,7 +104,9 @@ class Client:
 
     def run(self) -> None:
         with self._http:
-            for number in range(self._prompts):
+            for number in itertools.count():
+                if number == self._plan.prompts or self._over.wait(self._plan.pause_seconds):
+                    return
                 prompt = f"count {_WORDS} 0.01 {self.name}-{number}"
                 self._follow(self._ask(prompt, f"{self.name}-{number}"))
 
@@ -158,7 +171,9 @@ class Client:
 class Servers:
     """One store, its servers, their address and their clients."""
 
-    def __init__(self, round_: Round, clients: int, prompts: int) -> None:
+    def __init__(self, round_: Round, plan: Plan) -> None:
+        self._plan = plan
+        self._over = threading.Event()
         self._chance = round_.chance
         self._folder = round_.folder
         self._path = round_.places.at("served.db")
@@ -166,9 +181,10 @@ class Servers:
         self._deaths = 0
         self._address = Address()
         url = self._address.url
-        self._clients = [Client(url, number, prompts) for number in range(clients)]
+        self._clients = [Client(url, n, plan, self._over) for n in range(plan.clients)]
 
-    def run(self) -> None:
+    def run(self) -> int:
+        """Return how many prompts were acknowledged; raise for what does not hold."""
         with Store(self._path) as store:
             for client in self._clients:
                 store.open_session(client.name)
@@ -177,7 +193,7 @@ class Servers:
             self._address.ports = [_port(server) for server in running]
             with ThreadPoolExecutor(len(self._clients)) as pool:
                 asking = [pool.submit(client.run) for client in self._clients]
-                while wait(asking, self._chance.uniform(*_REST_SECONDS)).not_done:
+                while wait(asking, self._rest()).not_done and not self._over.is_set():
                     self._replace(running)
                 for one in asking:
                     one.result()
@@ -186,6 +202,13 @@ class Servers:
             for server in running:
                 server.close()
         self._compare()
+        return sum(len(client.turns) for client in self._clients)
+
+    def _rest(self) -> float:
+        """Return how long all servers live now; after the last death the clients stop asking."""
+        if self._deaths == self._plan.deaths:
+            self._over.set()
+        return self._chance.uniform(*self._plan.rest_seconds)
 
     def _start(self) -> Server:
         return Server(self._folder, "--drain", "0.5", store=self._path)
@@ -235,9 +258,10 @@ def _port(server: Server) -> int:
     return int(server.url.rpartition(":")[2])
 
 
-def run(round_: Round, clients: int = CLIENTS, prompts: int = PROMPTS) -> None:
-    servers = Servers(round_, clients, prompts)
-    round_.check("servers die behind one address", servers.run, cases=clients * prompts)
+def run(round_: Round, plan: Plan = PLAN) -> None:
+    servers = Servers(round_, plan)
+    prompts = plan.clients * (plan.prompts or 0)
+    round_.check("servers die behind one address", servers.run, cases=prompts)
 
 
 CAMPAIGN = Campaign(
