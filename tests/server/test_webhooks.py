@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from killick import AsyncStore, UsageError
+from killick import AsyncSession, AsyncStore, UsageError
 from killick.server.log import Log
 from killick.server.webhooks import Webhook, WebhookSender, check_webhook, post, signature
 from killick.stores.memory import MemoryDisk
@@ -148,11 +148,30 @@ def test_after_a_day_of_failures_the_next_ones_pass() -> None:
         "http://127.0.0.1/",
         "http://[::1]/",
         "http://10.0.0.1/",
+        "http://224.0.0.1/",
+        "http://[ff0e::1]/",
+        "http://[::ffff:127.0.0.1]/",
+        "http://[::127.0.0.1]/",
+        "http://[64:ff9b::7f00:1]/",  # an address of IPv4, behind a translator
+        "http://[64:ff9b:1::a00:1]/",
+        "http://[2002:a00:1::]/",
+        "http://[::1",
+        "http://example.com:99999/",
+        "http://user:word@example.com/",  # nobody would send it
+        "http://example.com/a b",
+        "http://example.com/\u00e4",
+        f"http://{'a' * 64}.com/",
+        "http://.",
     ],
 )
 def test_a_url_that_is_none_or_private_is_refused(url: str) -> None:
     with pytest.raises(UsageError):
         check_webhook(Webhook(url=url))
+
+
+@pytest.mark.parametrize("host", ["8.8.8.8", "[::ffff:8.8.8.8]", "[64:ff9b::808:808]", "[2606::1]"])
+def test_a_public_address_is_allowed_in_each_of_its_forms(host: str) -> None:
+    check_webhook(Webhook(url=f"http://{host}:8080/hook?of=us"))
 
 
 def test_a_name_is_checked_when_it_is_connected_to(receiver: Receiver) -> None:
@@ -169,12 +188,60 @@ def sent(store: AsyncStore, hook: Webhook, **how: Any) -> WebhookSender:
     return WebhookSender(store, hook, Log(), lambda: 0, **how)
 
 
-async def from_here(store: AsyncStore, sender: WebhookSender) -> None:
-    """Have it send what happens from now on, though it begins later."""
+def test_a_day_of_failures_is_counted_across_servers() -> None:
+    """A server that is replaced every hour would never pass a line that its receiver refuses."""
+    disk, hours = MemoryDisk(), [0]
+    hook = Webhook(url="https://example.com/")
+
+    async def main() -> None:
+        tried, passed = asyncio.Event(), asyncio.Event()
+
+        async def answer(_hook: Webhook, body: bytes, _headers: dict[str, str]) -> int:
+            if json.loads(body)["session_id"] == "bad":
+                return 500
+            passed.set()
+            return 200
+
+        async def rest(_seconds: float) -> None:
+            tried.set()
+            await asyncio.Event().wait()
+
+        async def serve_until(happened: asyncio.Event) -> None:
+            async with AsyncStore(disk.open()) as store:
+                sender = WebhookSender(
+                    store, hook, Log(), lambda: hours[0] * 3_600_000_000, send=answer, sleep=rest
+                )
+                task = asyncio.create_task(sender.run())
+                await happened.wait()
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+        async with AsyncStore(disk.open()) as store:
+            hidden = await from_here(store, sent(store, hook))
+            for name in ("bad", "good"):
+                async with (await store.open_session(name)).turn("go"):
+                    pass
+        for hours[0] in range(25):
+            tried.clear()
+            await serve_until(tried)
+        assert not passed.is_set()
+        hours[0] = 25
+        await serve_until(passed)
+        async with AsyncStore(disk.open()) as store:
+            (letter,) = await (await store.session(hidden.id)).notes(name="dead_letter")
+        assert isinstance(letter.data, dict)
+        assert letter.data["session_id"] == "bad"
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+async def from_here(store: AsyncStore, sender: WebhookSender) -> AsyncSession:
+    """Have it send what happens from now on, though it begins later; its hidden session."""
     hidden = await store.open_session(sender.session_id, type="hidden")
     following = store.follow(after="end")
     await following.now()
     await hidden.note("cursor", following.cursor)
+    return hidden
 
 
 def test_no_id_of_a_session_adds_headers(receiver: Receiver) -> None:

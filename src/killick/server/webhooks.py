@@ -28,7 +28,7 @@ SESSIONS: Final = "killick-webhook-"
 
 _ANSWER_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = (1.0, 300.0)
-_GIVEN_UP_SECONDS: Final = 86_400.0
+_GIVEN_UP_US: Final = 86_400_000_000
 """After a day of failures a line goes to the dead letters, and the next ones pass."""
 
 
@@ -46,25 +46,51 @@ Post = Callable[[Webhook, bytes, dict[str, str]], Awaitable[int]]
 
 
 def check_webhook(hook: Webhook) -> SplitResult:
-    """Refuse a URL that is not http(s), or that names a private address without permission."""
-    parts = urlsplit(hook.url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"a webhook's URL begins with http:// or https://, and {hook.url!r} not")
+    """Refuse a URL that nothing can be posted to, or a private address without permission."""
     try:
-        address = ipaddress.ip_address(parts.hostname)
+        parts = urlsplit(hook.url)
+        host, _ = parts.hostname, parts.port
+        (host or "").encode("idna")  # as the resolver does
+    except ValueError as error:
+        raise UsageError(f"the webhook {hook.url!r} is no URL: {error}") from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise UsageError(f"a webhook's URL begins with http:// or https://, and {hook.url!r} not")
+    if not hook.url.isascii() or not hook.url.isprintable() or " " in hook.url:
+        raise UsageError(f"write what is not plain ASCII in {hook.url!r} as %XX, or as xn--")
+    if parts.username is not None:
+        raise UsageError(f"the webhook for {host} names a user: nobody would be sent it")
+    try:
+        ipaddress.ip_address(host)
     except ValueError:
         return parts  # a name: its addresses are checked when it is connected to
-    check_address(hook, str(address))
+    check_address(hook, host)
     return parts
 
 
 def check_address(hook: Webhook, address: str) -> None:
     """Refuse to connect to a private address without permission. Raises UsageError."""
-    if not hook.private and not ipaddress.ip_address(address).is_global:
+    if not hook.private and not _is_public(address):
         raise UsageError(
             f"the webhook {hook.url!r} points at {address}, which is not a public address; allow "
             "it with --webhook-private"
         )
+
+
+_ASSIGNED: Final = ipaddress.IPv6Network("2000::/3")
+_TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+def _is_public(address: str) -> bool:
+    """Whether it is one host of the internet. One of IPv6 may stand for one of IPv4."""
+    ip = ipaddress.ip_address(address)
+    if ip.version == 6:
+        inner = ip.ipv4_mapped or ip.sixtofour
+        if ip in _TRANSLATED:
+            inner = ipaddress.IPv4Address(ip.packed[-4:])
+        if inner is None and ip not in _ASSIGNED:
+            return False
+        ip = inner or ip
+    return ip.is_global and not ip.is_multicast
 
 
 async def post(hook: Webhook, body: bytes, headers: dict[str, str]) -> int:
@@ -156,7 +182,7 @@ class WebhookSender:
             cursor = await self._begin(session)
         async for line in self._store.follow(after=cursor):
             if not line.session_id.startswith(SESSIONS):
-                if not await self._deliver(event_of(line)):
+                if not await self._deliver(session, line):
                     await session.note("dead_letter", event_of(line))
                     self._log.warning("webhook_dead_letter", host=self._host, seq=line.seq)
                 await session.note("cursor", line.cursor)
@@ -168,9 +194,9 @@ class WebhookSender:
         await session.note("cursor", following.cursor)
         return following.cursor
 
-    async def _deliver(self, event: dict[str, Any]) -> bool:
+    async def _deliver(self, session: AsyncSession, line: News) -> bool:
         """Post until the receiver answers with 2xx; False after a day of failures."""
-        began, pause = self._clock(), _RETRY_SECONDS[0]
+        event, pause = event_of(line), _RETRY_SECONDS[0]
         body = json.dumps(event).encode()
         while True:
             try:
@@ -182,10 +208,19 @@ class WebhookSender:
                 self._log.warning("webhook_refused", host=self._host, status=status)
             except (OSError, TimeoutError, KillickError) as error:
                 self._log.warning("webhook_unreachable", host=self._host, **cause(error))
-            if self._clock() - began > _GIVEN_UP_SECONDS * 1_000_000:
+            if self._clock() - await self._failing_since(session, line) > _GIVEN_UP_US:
                 return False
             await self._sleep(pause)
             pause = min(pause * 2, _RETRY_SECONDS[1])
+
+    async def _failing_since(self, session: AsyncSession, line: News) -> int:
+        """Return when the line first failed, with this server or one before it."""
+        for note in await session.notes(name="failing_since", key=line.cursor):
+            if isinstance(note.data, int):
+                return note.data
+        now = self._clock()
+        await session.note("failing_since", now, key=line.cursor)
+        return now
 
     def _headers(self, event: dict[str, Any], body: bytes) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "X-Killick-Event": quote(event["id"])}
