@@ -58,7 +58,7 @@ def check_webhook(hook: Webhook) -> SplitResult:
     if not hook.url.isascii() or not hook.url.isprintable() or " " in hook.url:
         raise UsageError(f"write what is not plain ASCII in {hook.url!r} as %XX, or as xn--")
     if parts.username is not None:
-        raise UsageError(f"the webhook for {host} names a user: nobody would be sent it")
+        raise UsageError(f"the webhook for {host} names a user, which the server would not send")
     try:
         ipaddress.ip_address(host)
     except ValueError:
