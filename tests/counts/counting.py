@@ -5,7 +5,7 @@ The search index is brought up between appends, whenever the store is idle, and 
 The store opens its file by path, so what it does is seen from below: a VFS that counts is made
 the default one, and a hook of apsw's sets a trace on every connection. Both last as long as the
 process, which is why this runs in one of its own:
-`python counting.py FOLDER lone|many|crowd|paths|erase`.
+`python counting.py FOLDER lone|many|crowd|paths|erase|turns`.
 """
 
 import gc
@@ -24,6 +24,7 @@ import apsw
 from killick import AsyncStore, Message, Session, Store, Text
 from killick.stores import writer
 from killick.stores.engine.state import Op
+from killick.stores.sqlite.database import SqliteDatabase
 
 LOOKED_AT = (50, 1_000)
 """The first append of each window that is counted."""
@@ -225,6 +226,32 @@ def erase(folder: Path) -> dict[str, Any]:
         return {**counts, "verified": receipt.verified, "log": _longest_commit()}
 
 
+def turns(folder: Path) -> dict[str, Any]:
+    """Erasing one session while another writer commits before each turn: syncs in each turn."""
+    said = Message(role="assistant", parts=[Text("x" * 600)])
+    syncs: list[int] = []
+    having_turn = SqliteDatabase._having_turn
+
+    @contextmanager
+    def counted_turn(database: SqliteDatabase) -> Iterator[None]:
+        turn.record(said)
+        with having_turn(database):
+            counts.clear()
+            yield
+            syncs.append(counts["log syncs"] + counts["database syncs"])
+
+    path = folder / "counted.db"
+    with (
+        Store(path, indexing=False) as store,
+        Store(path, indexing=False) as other,
+        other.create_session().turn("Go.") as turn,
+    ):
+        SqliteDatabase._having_turn = counted_turn  # type: ignore[method-assign]
+        receipt = store.erase_session("copy_00000007")
+        SqliteDatabase._having_turn = having_turn  # type: ignore[method-assign]
+    return {"verified": receipt.verified, "syncs": syncs}
+
+
 def _longest_commit() -> int:
     """The most statements between two commits of one connection."""
     by_connection: dict[int, list[str]] = {}
@@ -247,5 +274,12 @@ def _profile(_frame: object, event: str, _argument: object) -> None:
 if __name__ == "__main__":
     vfs = _CountingVfs()
     apsw.connection_hooks.append(_trace)
-    what = {"lone": lone, "many": many, "crowd": crowd, "paths": paths, "erase": erase}[sys.argv[2]]
-    print(json.dumps(what(Path(sys.argv[1]))))
+    what = {
+        "lone": lone,
+        "many": many,
+        "crowd": crowd,
+        "paths": paths,
+        "erase": erase,
+        "turns": turns,
+    }
+    print(json.dumps(what[sys.argv[2]](Path(sys.argv[1]))))

@@ -20,14 +20,14 @@ from tests.growth.stores import make_store
 COUNTING = Path(__file__).parents[1] / "counts" / "counting.py"
 
 
-def counted(folder: Path, copies: int) -> dict[str, Any]:
+def counted(folder: Path, copies: int, what: str = "erase") -> dict[str, Any]:
     folder.mkdir()
     path = make_store(folder / "counted.db", copies)
     with Store(path, indexing=False) as store:
         store.rebuild_search()
         store.erase_session("copy_00000003")  # what older versions left goes with the first one
     done = subprocess.run(
-        [sys.executable, str(COUNTING), str(folder), "erase"],
+        [sys.executable, str(COUNTING), str(folder), what],
         check=True,
         capture_output=True,
         text=True,
@@ -43,6 +43,15 @@ def test_bytes_that_erasing_writes_do_not_grow_with_the_store(tmp_path: Path) ->
     assert large["bytes"] < 3 * small["bytes"]
     assert large["bytes"] < 2_000_000
     assert large["log"] <= small["log"] + 20, "no transaction does more in a larger store"
+
+
+def test_no_turn_of_a_sweep_waits_for_the_disk_more_than_its_checkpoint_does(
+    tmp_path: Path,
+) -> None:
+    """Another writer commits before each turn: then the log is never copied back already."""
+    found = counted(tmp_path / "small", 200, "turns")
+    assert found["verified"]
+    assert max(found["syncs"]) == 2, "the log and the database, as every checkpoint"
 
 
 def test_no_writer_waits_long_while_many_sessions_are_erased(

@@ -62,14 +62,18 @@ class FrozenFile:
         False, without the turn, if others read old pages in the log until time was over.
         """
         few = _WITH_THE_TURN // 2
-        with closing(self._connect()) as connection, ExitStack() as frozen:
+        with (
+            closing(self._connect()) as connection,
+            closing(self._connect()) as reader,
+            ExitStack() as frozen,
+        ):
             while self._empty_log(connection, frozen, turn):
                 if self._todo is not None and len(self._todo) <= few:
                     if self._visit_last(file):
                         return True
                     turn.close()
                     continue
-                frozen.enter_context(self._reading())
+                frozen.enter_context(_reading(reader))
                 is_frozen = self._log.is_empty()  # else a program without Killick wrote in between
                 turn.close()
                 if is_frozen:
@@ -84,8 +88,8 @@ class FrozenFile:
 
         Leaves the turn to write with the caller; False, and without it, if others kept the log.
         """
-        with ExitStack() as keeper:
-            keeper.enter_context(self._reading())  # the log does not begin anew meanwhile
+        with closing(self._connect()) as reader, ExitStack() as keeper:
+            keeper.enter_context(_reading(reader))  # the log does not begin anew meanwhile
             frozen.close()
             connection.set_busy_timeout(_BUSY_MS)
             _checkpoint(connection, apsw.SQLITE_CHECKPOINT_PASSIVE)
@@ -99,26 +103,20 @@ class FrozenFile:
                         self._todo |= self._log.pages
                     self._log = _Log(self._path)
                     return True
-                keeper.enter_context(self._reading())
+                keeper.enter_context(_reading(reader))
                 turn.close()
                 if time.monotonic() > self._end:
                     return False
                 time.sleep(_BUSY_MS / 1_000)
 
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Read as of now until this is left."""
-        with closing(self._connect()) as connection:
-            connection.execute("BEGIN")
-            connection.execute("SELECT count(*) FROM meta").fetchall()
-            yield
-
     def _visit_last(self, file: "DatabaseFile") -> bool:
         """Visit the last pages in a transaction, on a connection that knows no page from before.
 
-        False if a program without Killick wrote in between.
+        False if a program without Killick wrote in between. Others wait for the turn, so its commit
+        is not synced: the next one's sync makes it durable, and nobody is told of it before.
         """
         with closing(self._connect()) as connection:
+            connection.pragma("synchronous", 0)
             connection.execute("BEGIN IMMEDIATE")
             if not self._log.is_empty():
                 return False
@@ -126,6 +124,17 @@ class FrozenFile:
             self._visit(file, pages)
             self._conclude(connection)
             return True
+
+
+@contextmanager
+def _reading(connection: apsw.Connection) -> Iterator[None]:
+    """Read as of now until this is left."""
+    connection.execute("BEGIN")
+    try:
+        connection.execute("SELECT count(*) FROM meta").fetchall()
+        yield
+    finally:
+        connection.execute("ROLLBACK")
 
 
 def _checkpoint(connection: apsw.Connection, mode: int) -> bool:
