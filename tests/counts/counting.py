@@ -246,7 +246,7 @@ def turns(folder: Path) -> dict[str, Any]:
         Store(path, indexing=False) as other,
         other.create_session().turn("Go.") as turn,
     ):
-        SqliteDatabase._having_turn = counted_turn  # type: ignore[method-assign]
+        SqliteDatabase._having_turn = counted_turn  # type: ignore[assignment, method-assign]
         receipt = store.erase_session("copy_00000007")
         SqliteDatabase._having_turn = having_turn  # type: ignore[method-assign]
     return {"verified": receipt.verified, "syncs": syncs}
