@@ -491,6 +491,18 @@ def test_reading_a_database_is_no_reason_to_read_it_again(world: World) -> None:
         assert world.attachment.wait_seconds() == 0
 
 
+def test_a_file_without_a_session_is_read_again_once_it_has_changed(world: World) -> None:
+    """Reading a database is told as a change of it, so that each look would ask for the next."""
+    session, path = simple("Seven."), world.folder / "notes.jsonl"
+    stranger = b'{"theme": "dark"}'.ljust(len(session) - 1) + b"\n"
+    assert world.write(path.name, stranger) == []
+    path.write_bytes(session)
+    os.utime(path, ns=(path.stat().st_atime_ns, (world.now_us - WHILE) * 1_000))
+    assert world.look(path) == [], "it was read again, though it seemed unchanged"
+    os.utime(path)
+    assert len(world.look(path)) == 1
+
+
 def test_files_beside_a_named_one_are_not_followed(world: World) -> None:
     path = world.folder / NAME
     path.write_bytes(rollout("asked"))

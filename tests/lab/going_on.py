@@ -17,7 +17,8 @@ from tests.lab.script import Answer, Text
 
 NEXT = "And are there swans?"
 ANSWER = "There is one swan."
-_SECONDS = 120
+_SECONDS = 300
+"""An agent that does not answer is told from one on a busy machine."""
 
 
 @dataclass

@@ -132,6 +132,8 @@ class Attachment:
         self._look_for_writers = look_for_writers
         self._commands = frozenset(name for form in READERS.values() for name in form.commands)
         self._followed: dict[Path, _Followed] = {}
+        self._strangers: dict[Path, tuple[int, int]] = {}
+        """Files in which no session was found, as they stood then."""
         self._known = set(store.session_ids())
         self.processes = LivingProcesses()
 
@@ -162,9 +164,22 @@ class Attachment:
                 if not _was_only_read(followed):
                     followed.due = min(followed.due, self._ticks())
             elif path.name.endswith(SUFFIXES) and self._is_asked_for(path):
-                file = discover(path, Report(), named=False)
-                if file is not None and self._only in (None, file.format):
-                    self._follow(file)
+                self._discover(path)
+
+    def _discover(self, path: Path) -> None:
+        """Follow a file if it is a session; one that is none is read again when it has changed.
+
+        Looking at a database is told as a change of it, as in `_was_only_read`.
+        """
+        stand = _stand(path)
+        if stand is None:
+            self._strangers.pop(path, None)
+        elif self._strangers.get(path) != stand:
+            self._strangers[path] = stand
+            file = discover(path, Report(), named=False)
+            if file is not None and self._only in (None, file.format):
+                del self._strangers[path]
+                self._follow(file)
 
     def _is_asked_for(self, path: Path) -> bool:
         asked = set(self._paths)
@@ -364,10 +379,14 @@ def _was_only_read(followed: _Followed) -> bool:
     file = followed.file
     if not followed.size or not _is_database(file.path):
         return False
+    return _stand(file.path) == (followed.size, file.changed_us)
+
+
+def _stand(path: Path) -> tuple[int, int] | None:
+    """Return how much was written and when it was written last; None when it is gone."""
     with suppress(OSError):
-        size = sum(each.stat().st_size for each in written_files(file.path))
-        return (size, changed_us(file.path)) == (followed.size, file.changed_us)
-    return False
+        return sum(each.stat().st_size for each in written_files(path)), changed_us(path)
+    return None
 
 
 def _is_database(path: Path) -> bool:
