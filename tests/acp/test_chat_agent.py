@@ -12,7 +12,7 @@ import acp
 import pytest
 
 from killick import Store
-from killick.agent.agent import VARIABLE
+from killick.agent.choice import VARIABLE
 from tests.acp.editor import Editor, editing, endings, in_a_loop, told, tools
 from tests.agent.scripting import begun, calling, refused, said
 from tests.recorders.server import Scripted, serving

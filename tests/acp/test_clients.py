@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from killick import Store
-from killick.agent.agent import VARIABLE
+from killick.agent.choice import VARIABLE
 from tests.agent.scripting import begun, calling, said
 from tests.lab.agents import VERSIONS, folder
 from tests.lab.cells import end_left_behind

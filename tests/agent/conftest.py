@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from killick import Project, Store
-from killick.agent.agent import VARIABLE
+from killick.agent.choice import VARIABLE
 from tests.agent.terminal import Terminal
 from tests.recorders.server import Scripted, serving
 

@@ -7,7 +7,8 @@ import pytest
 
 from killick import AsyncStore, Project, Store
 from killick.agent import ModelUnavailable, agent_for
-from killick.agent.agent import VARIABLE, find_model
+from killick.agent.agent import find_model
+from killick.agent.choice import VARIABLE
 from tests.agent.conftest import Chat
 from tests.agent.scripting import refused
 from tests.agent.terminal import Terminal

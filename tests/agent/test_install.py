@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from killick.agent.agent import DEFAULTS, VARIABLE
+from killick.agent.choice import DEFAULTS, VARIABLE
 from tests.agent.terminal import Terminal
 from tests.cli.running import environment
 

@@ -8,8 +8,9 @@ from pydantic_ai import ToolDefinition
 from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models import ModelRequestParameters
 
-from killick.agent import embedded
+from killick.agent import agent_for, embedded
 from killick.agent.constrained import ConstrainedModel
+from killick.cli import main
 
 pytestmark = pytest.mark.skipif(
     embedded.model_file() is None, reason="the model on board is not installed"
@@ -23,10 +24,10 @@ TOOLS = [
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
     found = embedded.state_folder()
     assert found is not None
+    assert found.is_relative_to(tmp_path)
     return found
 
 
@@ -61,10 +62,31 @@ def test_the_state_is_kept_read_again_and_replaced_when_it_is_torn(folder: Path)
     assert oct(folder.stat().st_mode)[-3:] == "700"
 
 
-def test_where_no_folder_can_be_made_there_is_no_state(
+@pytest.mark.slow
+def test_installing_the_model_computes_the_state_of_a_first_prompt(folder: Path) -> None:
+    """A new home's first prompt reads it: it was computed for the chat's own tools."""
+    assert main(["model", "install"]) == 0
+    (state,) = folder.iterdir()
+    written = state.stat().st_mtime_ns
+
+    async def prepare() -> None:
+        async with agent_for(embedded.ON_BOARD) as agent:
+            await agent.prepare()
+
+    asyncio.run(prepare())
+    assert [state] == list(folder.iterdir())
+    assert state.stat().st_mtime_ns == written, "it was computed again"
+
+
+def test_an_environment_that_cannot_be_written_leaves_the_state_to_the_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "file"))
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    found = embedded.state_folder()
+    assert found is not None
+    assert found.is_relative_to(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
     assert embedded.state_folder() is None

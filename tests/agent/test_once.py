@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from killick import Store
-from killick.agent.agent import VARIABLE
+from killick.agent.choice import VARIABLE
 from tests.agent.scripting import begun, calling, newest, refused, said, until_said
 from tests.cli.running import COMMAND, Done, environment, run_process
 from tests.recorders.server import Scripted

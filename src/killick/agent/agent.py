@@ -19,6 +19,7 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 
 from killick.adapters.pydantic_ai import Approvals, Granted, Recorder, granted, history
 from killick.agent import embedded
+from killick.agent.choice import chosen_model
 from killick.agent.embedded import ON_BOARD, ModelUnavailable
 from killick.agent.summaries import compact_if_long, compact_turn_if_long, summarise, title_of
 from killick.agent.workspace import SHOWN_CHARS, Running, Workspace
@@ -114,6 +115,16 @@ class Agent:
         if title:
             await session.rename(title, by="model")
         return session.title  # a person may have given one meanwhile
+
+    async def prepare(self) -> None:
+        """Compute now what the model on board needs for its first answer; others need nothing.
+
+        If interrupted: it is on disk or it is not.
+        """
+        from killick.agent.constrained import ConstrainedModel
+
+        if isinstance(self.model, ConstrainedModel):
+            await self.model.prepare([tool.tool_def for tool in self._toolset.tools.values()])
 
     async def compact(self, session: AsyncSession) -> bool:
         """Put a summary in place of everything so far; False when there is nothing to summarise.
@@ -212,16 +223,6 @@ class _ToolErrors(AbstractCapability[Running]):
 
 # -- which model an agent gets ---------------------------------------------------------------------
 
-VARIABLE: Final = "KILLICK_MODEL"
-
-DEFAULTS: Final = {
-    "ANTHROPIC_API_KEY": "anthropic:claude-sonnet-5-5",
-    "OPENAI_API_KEY": "openai:gpt-5.6-sol",
-    "GEMINI_API_KEY": "google:gemini-flash-latest",
-    "GOOGLE_API_KEY": "google:gemini-flash-latest",
-}
-"""What is used when a key is set and no model is named."""
-
 _SMALL_SHOWN: Final = 1500
 
 
@@ -243,25 +244,25 @@ async def agent_for(
     folder its tools work in, `allowed` names the tools that need no approval. Raises
     ModelUnavailable.
     """
-    name = model or os.environ.get(VARIABLE) or _by_key()
+    name = chosen_model(model)
     folder = root or Path.cwd()
     settings: dict[str, Any] = {"allowed": allowed}
     if instructions is not None:
         settings["instructions"] = instructions
-    if name is not None and not name.startswith(ON_BOARD):
+    if not name.startswith(ON_BOARD):
         made = find_model(name)
         used = Workspace(folder).tools() if tools is None else tools
         async with made:  # closes its connections in the end
             yield Agent(made, tools=used, **settings)
         return
-    if embedded.model_file() is None and "@" not in (name or ""):
+    if embedded.model_file() is None and "@" not in name:
         raise ModelUnavailable(
             "there is no model: name one with --model or KILLICK_MODEL, set ANTHROPIC_API_KEY, "
             "OPENAI_API_KEY or GEMINI_API_KEY, or fetch a small one with 'killick model install'"
         )
     from killick.agent.constrained import ConstrainedModel
 
-    running = (name or "").partition("@")[2]
+    running = name.partition("@")[2]
     serving = contextlib.nullcontext(running) if running else embedded.serving_model()
     with contextlib.ExitStack() as started:
         # A caller that is cancelled while it starts waits until it has: then it is ended.
@@ -288,10 +289,6 @@ def _at_address(address: str) -> Model:
     base, _, name = address.partition("#")
     key = os.environ.get("OPENAI_API_KEY") or "none"
     return OpenAIChatModel(name or "default", provider=OpenAIProvider(base_url=base, api_key=key))
-
-
-def _by_key() -> str | None:
-    return next((name for key, name in DEFAULTS.items() if os.environ.get(key)), None)
 
 
 def _one_line(text: str, limit: int) -> str:

