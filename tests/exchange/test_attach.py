@@ -204,7 +204,7 @@ def test_an_agent_that_was_never_seen_is_gone_when_its_file_has_rested(world: Wo
     agent.kill()
     agent.wait()
     name, lines = made.LINES["simple"]
-    world.write(name, jsonl(*lines[:2]))
+    world.write(name, jsonl(*lines[:3]))
     assert endings(world.session) == [("running", None)]
     assert 590 < world.attachment.wait_seconds() < 610
     world.look(after_us=605_000_000)

@@ -14,8 +14,9 @@ import pytest
 from killick import Session, Store
 from killick.exchange import import_paths
 from killick.exchange.formats.claude_code import claude_code
-from killick.exchange.importer import ORPHAN, look_at
+from killick.exchange.importer import EMPTY, ORPHAN, look_at
 from killick.exchange.records import Report
+from killick.stores.memory import MemoryDisk
 from tests.exchange import test_codex
 from tests.exchange.checks import check_sound
 from tests.exchange.sources import NOW, bring, jsonl, said
@@ -213,6 +214,20 @@ def rollout(folder: Path, *lines: tuple[str, dict[str, Any]]) -> Path:
     return path
 
 
+def test_a_summary_of_another_session_is_no_title(store: Store, tmp_path: Path) -> None:
+    """Claude Code writes them at the top of the file that it begins next."""
+    file = File()
+    file.bare(type="summary", summary="Mine", leafUuid="u3")
+    file.bare(type="summary", summary="Another's", leafUuid="elsewhere")
+    file.user("Look.")
+    file.answer("msg_1", text("Done."), stop="end_turn")
+    mine = only(store, bring(store, *sources(tmp_path, file.data())))
+    assert mine.title == "Mine"
+    file.lines = [line for line in file.lines if line.get("summary") != "Mine"]
+    with Store(MemoryDisk().open()) as other:
+        assert only(other, bring(other, *sources(tmp_path, file.data()))).title == "Look."
+
+
 def item(role: str, words: str) -> tuple[str, dict[str, Any]]:
     kind = "output_text" if role == "assistant" else "input_text"
     content = [{"type": kind, "text": words}]
@@ -240,9 +255,39 @@ def test_what_codex_injects_is_no_prompt(store: Store, tmp_path: Path, *, named:
     report = import_paths(store, [path], clock=lambda: NOW)
     session = only(store, report)
     assert session.title == "<button>Why is it blue?</button>"
-    assert [turn.status for turn in session.turns()][-1] == "completed"
+    assert [turn.status for turn in session.turns()] == ["completed"]
     shown = [one.text for one in session.transcript() if one.kind == "message"]
     assert shown == ["<button>Why is it blue?</button>", "It is not."]
+
+
+INJECTED = "<environment_context>\n<cwd>/w</cwd>\n</environment_context>"
+
+
+def test_what_codex_injects_between_turns_is_no_turn(store: Store, tmp_path: Path) -> None:
+    def turn(number: int) -> list[tuple[str, dict[str, Any]]]:
+        return [
+            item("developer", "Be careful."),
+            item("user", INJECTED),
+            event("task_started", turn_id=str(number)),
+            item("user", f"Prompt {number}."),
+            item("assistant", f"Answer {number}."),
+            event("task_complete", turn_id=str(number)),
+        ]
+
+    path = rollout(tmp_path, *turn(1), *turn(2), item("user", INJECTED))
+    session = only(store, import_paths(store, [path], clock=lambda: NOW))
+    assert [turn.status for turn in session.turns()] == ["completed", "completed"]
+    told = str(session.context("openai-responses").messages)
+    assert ("The turn above" in told, told.count("environment_context>")) == (False, 4)
+    rollout(tmp_path, *turn(1), *turn(2), item("user", INJECTED), *turn(3)[2:])
+    assert only(store, import_paths(store, [path], clock=lambda: NOW)).id == session.id
+    assert [turn.status for turn in session.turns()] == ["completed"] * 3
+
+
+def test_a_session_of_codex_without_a_prompt_is_left_out(store: Store, tmp_path: Path) -> None:
+    path = rollout(tmp_path, item("developer", "Be careful."), item("user", INJECTED))
+    report = import_paths(store, [path], clock=lambda: NOW)
+    assert [(one.action, one.why) for one in report.sessions] == [("left", EMPTY)]
 
 
 def test_a_failed_task_of_codex_has_failed(store: Store, tmp_path: Path) -> None:

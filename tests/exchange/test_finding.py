@@ -114,6 +114,16 @@ def test_only_one_format_and_only_what_is_new(store: Store, tmp_path: Path) -> N
     assert store.session_ids() == []
 
 
+def test_a_named_file_of_another_format_is_named(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / test_codex.NAME
+    path.write_bytes(test_codex.everything().data())
+    report = import_paths(store, [path], only="gemini", clock=lambda: NOW)
+    assert [one.reason for one in report.skipped] == [
+        "it is of codex, and only gemini was asked for"
+    ]
+    assert import_paths(store, [tmp_path], only="gemini", clock=lambda: NOW).problems == []
+
+
 def test_a_copy_is_as_old_as_what_it_says(store: Store, tmp_path: Path) -> None:
     file = test_claude_code.File()  # it says things of an earlier year, and is written just now
     file.user("List the files.")

@@ -7,7 +7,7 @@ source gives the same journal every time. Seqs are those of a journal that holds
 from array import array
 from collections.abc import Iterator
 from itertools import chain
-from typing import Final, TypeGuard
+from typing import Final
 
 import msgspec
 
@@ -85,11 +85,18 @@ class _Turn(msgspec.Struct):
 
     id: str
     seq: int
+    is_told: bool = False
+    """Its source has told of its beginning."""
     waits: bool = True
     has_answer: bool = False
     open_calls: dict[str, _Call] = {}
     held: list[r.ResultRecord] = []
     """Results that came before their calls."""
+
+    @property
+    def has_only_instructions(self) -> bool:
+        """Tell whether it began with what an agent injects, and nothing came since."""
+        return self.waits and not (self.is_told or self.has_answer or self.open_calls)
 
     @property
     def is_answered(self) -> bool:
@@ -222,15 +229,18 @@ class Composer:
             self._before_us = journal.at_us
         if self._growing is not None:
             yield from self._begin_growing(self._growing)
-        if self._turn is None or self.facts.left_open:
+        if self.facts.left_open:
             return
-        if self._source.settled or (self._source.answer_ends and self._turn.is_answered):
+        turn, is_settled = self._turn, self._source.settled
+        if turn is not None and not (is_settled or (self._source.answer_ends and turn.is_answered)):
+            self._leave_open()
+            return
+        if turn is not None:
             yield from self._end_without_record(location, "crashed")
+        if turn is not None or is_settled:
             # What was injected belongs to the prompt that may follow; it is a note until then.
             self._asides = [(at_us, _as_note(aside)) for at_us, aside in self._asides]
             yield from self._read_asides()
-        else:
-            self._leave_open()
 
     def _leave_open(self) -> None:
         self.facts.left_open = True
@@ -270,14 +280,23 @@ class Composer:
     def _put_aside(self, record: r.Record) -> bool:
         """Hold what follows an answer: it belongs to the turn only if the turn goes on.
 
-        The place of a turn's ending must not depend on how far its source was written.
+        The place of a turn's ending must not depend on how far its source was written. What is
+        injected between two turns is held, too: it is no turn of its own.
         """
-        if self._turn is None or not self._turn.is_answered:
+        turn = self._turn
+        if isinstance(record, r.OpaqueRecord):
+            held = bool(self._asides) if turn is None else turn.is_answered
+        elif isinstance(record, r.MessageRecord):
+            held = (
+                _is_instruction(record)
+                if turn is None
+                else (turn.is_answered and _is_injected(record))
+            )
+        else:
             return False
-        if isinstance(record, r.OpaqueRecord) or _is_injected(record):
+        if held:
             self._asides.append((self._journal.at_us, record))
-            return True
-        return False
+        return held
 
     def _read_asides(self, before: r.Record | None = None) -> Iterator[LocatedEntry]:
         """Yield what was put aside; a prompt behind it ends the turn in front of it."""
@@ -305,7 +324,10 @@ class Composer:
             case r.ResultRecord():
                 yield from self._add_result(record)
             case r.TurnStartRecord():
-                yield from self._begin_turn(record.location, record.key)
+                if self._turn is None or not self._turn.has_only_instructions:
+                    yield from self._begin_turn(record.location, record.key)
+                assert self._turn is not None
+                self._turn.is_told = True
             case r.TurnEndRecord():
                 yield from self._end_turn(record)
             case r.SummaryRecord():
@@ -671,13 +693,14 @@ def _is_of_model(part: Part) -> bool:
     return sealed or isinstance(part, Reasoning | ToolCall)
 
 
-def _is_injected(record: r.Record) -> TypeGuard[r.MessageRecord]:
+def _is_injected(record: r.MessageRecord) -> bool:
     """Tell whether this is something that an agent says to the model on the user's side."""
-    return (
-        isinstance(record, r.MessageRecord)
-        and record.role == "user"
-        and not (record.person or record.begins_turn)
-    )
+    return record.role == "user" and not (record.person or record.begins_turn)
+
+
+def _is_instruction(record: r.MessageRecord) -> bool:
+    """Tell whether this is injected, or said to the model on the system's side."""
+    return _is_injected(record) or (record.role == "system" and not record.begins_turn)
 
 
 def _as_note(record: r.OpaqueRecord | r.MessageRecord) -> r.OpaqueRecord:

@@ -273,11 +273,12 @@ def find(
             if not seen.isdisjoint(file.parents):
                 continue  # a part of what is read as one
             discovered = discover(file, report, named=named)
-            if (
-                discovered is None
-                or discovered.path in seen
-                or only not in (None, discovered.format)
-            ):
+            if discovered is None or discovered.path in seen:
+                continue
+            if only not in (None, discovered.format):
+                if named:
+                    what = f"it is of {discovered.format}, and only {only} was asked for"
+                    report.skip(SourceLocation(str(file)), what)
                 continue
             seen.add(discovered.path)
             if since_us is None or discovered.changed_us >= since_us:

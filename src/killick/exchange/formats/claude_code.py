@@ -175,6 +175,7 @@ class _SessionReader:
         self._path: list[str] = []
         self._callers: dict[str, str] = {}
         self._titles: dict[str, str] = {}
+        self._summaries: list[tuple[SourceLocation, dict[str, Any]]] = []
         self._behind: list[r.Record] = []
         self._queue: list[str] = []
         self._typed: list[str] = []
@@ -196,6 +197,11 @@ class _SessionReader:
             elif self._belongs(line.record):
                 yield from self._read_line(line.location, line.record)
         yield from self._flush(last=True)
+        for location, record in self._summaries:
+            # A file may begin with summaries of other sessions; each names the last line it is of.
+            leaf = record.get("leafUuid")
+            if not isinstance(leaf, str) or leaf in self._alias:
+                yield from self._read_title(location, record, "summary")
 
     def _report_line(self, line: SourceLine) -> Iterator[r.Record]:
         """Report an unreadable line in the main session, unless it may still be written."""
@@ -220,7 +226,9 @@ class _SessionReader:
             yield r.ProblemRecord(
                 location=location, reason=f"a line of kind {kind} without a message"
             )
-        elif kind in ("summary", "custom-title", "ai-title"):
+        elif kind == "summary":
+            self._summaries.append((location, record))
+        elif kind in ("custom-title", "ai-title"):
             yield from self._read_title(location, record, str(kind))
         elif not isinstance(kind, str):
             yield r.ProblemRecord(location=location, reason="a line that does not say its kind")
