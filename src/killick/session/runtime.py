@@ -16,7 +16,8 @@ from killick.errors import HandleClosed, KillickError, StoreBusy, UsageError
 from killick.journal.redaction import Redactor
 from killick.model import entries as e
 from killick.model.sessions import moment
-from killick.session.drive.steps import Bells, Read, Work
+from killick.session.drive.steps import Read, Work
+from killick.session.drive.wakeup_fd import Bells
 from killick.session.watcher import Watcher
 from killick.stores import engine as ops
 from killick.stores.contract import (

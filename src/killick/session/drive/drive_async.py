@@ -13,6 +13,7 @@ import math
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -22,6 +23,7 @@ from typing import Any, Final, TypeVar
 import anyio
 
 from killick.session.drive.steps import Flow, Pause, Read, Services, Step, Work, Write
+from killick.session.drive.wakeup_fd import WakeupFd, make_for_loop
 from killick.stores.engine.state import Op, WaitingCaller, finish
 
 T = TypeVar("T")
@@ -83,7 +85,7 @@ def _outcome(op: Op[Any], step: Step | None) -> Any:
 
 
 class _AsyncioLoop:
-    """The callers of one event loop."""
+    """The callers of one event loop, which it calls itself where it cannot be rung."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
@@ -93,12 +95,43 @@ class _AsyncioLoop:
         loop = self._loop()
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # it was closed: no caller waits there any more
-                loop.call_soon_threadsafe(self._answer, waiting)
+                loop.call_soon_threadsafe(_answer, deque(waiting))
 
-    def _answer(self, waiting: Sequence["_Wait"]) -> None:
-        for caller in waiting:
-            if not caller.future.done():
-                caller.future.set_result(None)
+
+class _RungLoop:
+    """The callers of one event loop that a file descriptor wakes.
+
+    The loop holds it, as what it calls when the descriptor can be read; so the descriptor goes when
+    the loop is closed or collected, and whoever still waits there with it.
+    """
+
+    def __init__(self, bell: WakeupFd) -> None:
+        self._bell = bell
+        self._answered: deque[_Wait] = deque()
+
+    def wake(self, waiting: Sequence["_Wait"]) -> None:
+        """Called on the writer's or a reader's thread."""
+        self._answered.extend(waiting)
+        self._bell.wake(waiting)
+
+    def look(self) -> None:
+        """Answer the callers whose outcome is known; the loop calls it after a ring."""
+        try:
+            self._bell.wait()
+            _answer(self._answered)
+        except BlockingIOError:  # nothing rang: a forked child that has the descriptor too heard it
+            _answer(self._answered)
+        except BaseException:  # a signal handler's: the loop may run on, and shall look again
+            self._bell.wake(())
+            raise
+
+
+def _answer(answered: "deque[_Wait]") -> None:
+    while answered:
+        future = answered[0].future
+        if not future.done():
+            future.set_result(None)
+        answered.popleft()
 
 
 class _Wait:
@@ -106,22 +139,41 @@ class _Wait:
 
     __slots__ = ("future", "loop")
 
-    def __init__(self, future: "asyncio.Future[None]", loop: _AsyncioLoop) -> None:
+    def __init__(self, future: "asyncio.Future[None]", loop: "_Callers") -> None:
         self.future = future
         self.loop = loop
 
 
-_loops: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _AsyncioLoop]" = (
+_Callers = _AsyncioLoop | _RungLoop
+
+_loops: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Callable[[], _Callers | None]]" = (
     weakref.WeakKeyDictionary()
 )
 
 
+def _callers_of(loop: asyncio.AbstractEventLoop) -> _Callers:
+    known = _loops.get(loop)
+    callers = None if known is None else known()
+    return _begin(loop) if callers is None else callers
+
+
+def _begin(loop: asyncio.AbstractEventLoop) -> _Callers:
+    bell = make_for_loop()
+    if bell is not None:
+        rung = _RungLoop(bell)
+        with contextlib.suppress(NotImplementedError):  # there are loops without it
+            # In a context of its own: the loop would keep the first caller's.
+            contextvars.Context().run(loop.add_reader, bell.fd, rung.look)
+            _loops[loop] = weakref.ref(rung)
+            return rung
+    called = _AsyncioLoop(loop)
+    _loops[loop] = lambda: called
+    return called
+
+
 async def _wait_in_asyncio(submit: Submit, step: Step | None = None) -> Any:
     loop = asyncio.get_running_loop()
-    callers = _loops.get(loop)
-    if callers is None:
-        callers = _loops[loop] = _AsyncioLoop(loop)
-    wait = _Wait(loop.create_future(), callers)
+    wait = _Wait(loop.create_future(), _callers_of(loop))
     op = submit(wait)
     try:
         await wait.future

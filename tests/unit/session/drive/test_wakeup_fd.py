@@ -12,23 +12,25 @@ from pathlib import Path
 import pytest
 
 from killick import Message, Store, Text
-from killick.session.drive.steps import Bells
+from killick.session.drive.wakeup_fd import Bells
 
 
 def _said(text: str) -> Message:
     return Message(role="assistant", parts=[Text(text)])
 
 
-def _bells() -> int:
+def eventfds() -> int:
+    """How many this process has open; 0 where there is no /proc, and so none."""
     found = 0
-    for link in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed by another thread meanwhile
-            found += "eventfd" in str(link.readlink())
+    with contextlib.suppress(FileNotFoundError):
+        for link in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed by another thread meanwhile
+                found += "eventfd" in str(link.readlink())
     return found
 
 
 @contextlib.contextmanager
-def _no_more_descriptors() -> Iterator[None]:
+def no_more_descriptors() -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest_free = os.dup(0)
     os.close(lowest_free)
@@ -65,7 +67,7 @@ def _most_bells_of(callers: int, path: Path) -> int:
                 together.wait()
                 for number in range(20):
                     turn.record(_said(f"{number}"))
-                    most = max(most, _bells())
+                    most = max(most, eventfds())
 
         threads = [threading.Thread(target=write) for _ in range(callers)]
         for thread in threads:
@@ -79,11 +81,11 @@ def _most_bells_of(callers: int, path: Path) -> int:
 @pytest.mark.linux
 def test_many_callers_have_few_descriptors(tmp_path: Path) -> None:
     gc.collect()
-    before = _bells()
+    before = eventfds()
     most = _most_bells_of(24, tmp_path / "s.db")
     assert 1 <= most - before <= 8
     gc.collect()
-    assert _bells() == before
+    assert eventfds() == before
 
 
 @pytest.mark.linux
@@ -95,7 +97,7 @@ def test_without_a_descriptor_left_a_lock_has_to_do(tmp_path: Path) -> None:
             turn.record(_said("before"))
             runtime.bells = Bells()
             gc.collect()
-            with _no_more_descriptors():
+            with no_more_descriptors():
                 assert runtime.bells.borrow() is None
                 turn.record(_said("now"))
         assert [m.parts for m in session.messages(last=2)] == [(Text("before"),), (Text("now"),)]
@@ -107,8 +109,8 @@ def test_where_there_are_no_bells_a_lock_has_to_do(
     monkeypatch.setattr(sys, "platform", "darwin")
     bells = Bells()
     assert bells.borrow() is None
+    monkeypatch.undo()
     with Store(tmp_path / "s.db") as store:
         store._core.runtime().bells = bells
-        monkeypatch.undo()
         with store.create_session().turn("go") as turn:
             assert turn.record(_said("now"))
