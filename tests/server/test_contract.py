@@ -1,7 +1,10 @@
 """The interface that outside programs call, over real HTTP."""
 
+from urllib.parse import quote
+
 import pytest
 
+from killick import Store
 from tests.server.client import Server, texts
 from tests.server.conftest import Serve
 
@@ -18,6 +21,23 @@ def test_a_session_is_created_listed_and_read(server: Server) -> None:
     detail = server.get(f"/api/sessions/{session_id}")
     assert (detail["id"], detail["title"], detail["head"]) == (session_id, "Fix the build", 1)
     assert (detail["session"]["id"], detail["turn"]) == (session_id, None)
+
+
+def test_an_id_of_any_letters_has_an_address(server: Server) -> None:
+    """Ids of other agents are kept: one with a slash, or with what stands for one."""
+    ids = ["team/7", "team%2F7", "a b?c#d", "\u00e4/\u2028", "nul\0", "%", "%ff"]
+    with Store(server.store) as store:
+        for session_id in ids:
+            store.create_session(id=session_id, title=session_id.partition("\0")[0])
+    for session_id in ids:
+        address = quote(session_id, safe="")
+        server.begin(address, "count 1")
+        server.until_end(address)
+        assert server.get(f"/api/sessions/{address}")["id"] == session_id
+        messages = server.get(f"/api/sessions/{address}/messages", params={"after": 0})["messages"]
+        assert [message["role"] for message in messages] == ["user", "assistant"]
+        assert server.stop(address).status_code == 409
+        assert server.http.get(f"/s/{address}").status_code == 200
 
 
 def test_a_turn_runs_to_its_end_and_its_messages_are_there(server: Server) -> None:

@@ -8,8 +8,10 @@ import time
 from collections.abc import AsyncIterator
 from importlib.resources import files
 from typing import Any, ClassVar, Final, NamedTuple
+from urllib.parse import quote, unquote
 
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -47,7 +49,9 @@ class _File(NamedTuple):
 class Pages:
     """The page is one document for every address of it; its own code shows what was asked for."""
 
-    PATHS: ClassVar = ("/", "/new", "/needs", "/s/{session_id}", "/figures", "/assets/{name:path}")
+    PATHS: ClassVar = (
+        *("/", "/new", "/needs", "/s/{session_id:id}", "/figures", "/assets/{name:path}"),
+    )
 
     def __init__(self) -> None:
         self._files: dict[str, _File] = {}
@@ -106,7 +110,9 @@ def make_app(service: Service) -> ASGIApp:
         code, message = _WORDS.get(error.status_code, ("refused", "It was refused."))
         return refuse(Refused(error.status_code, code, message, headers=dict(error.headers or {})))
 
-    routes = [Route(path, _Methods(service, path), methods=None) for path in _paths()]
+    routes = [
+        Route(path.replace("}", ":id}"), _Methods(service, path), methods=None) for path in _paths()
+    ]
     routes.append(Route("/openapi.json", openapi, methods=["GET"]))
     routes += [Route(path, pages.serve, methods=["GET"]) for path in pages.PATHS]
     app = Starlette(
@@ -126,6 +132,21 @@ def _is_for_people(request: Request) -> bool:
 
 def _paths() -> list[str]:
     return list(dict.fromkeys(operation.path for operation in OPERATIONS))
+
+
+class _IdConvertor(Convertor[str]):
+    """An id in an address: routes are matched before `%2F` becomes a slash."""
+
+    regex = "[^/]+"
+
+    def convert(self, value: str) -> str:
+        return unquote(value)
+
+    def to_string(self, value: str) -> str:
+        return quote(value, safe="")
+
+
+register_url_convertor("id", _IdConvertor())
 
 
 class _Methods:
@@ -199,6 +220,7 @@ class GuardMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope = {**scope, "path": scope["raw_path"].decode("ascii")}
         began = time.monotonic()
         status = 0
 

@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 from killick.errors import KillickError
 from killick.server.endpoint import SESSION, ApiCall, Operation
 from killick.server.hub import Client, event_bytes, reload_bytes
-from killick.server.responses import encode, explain
+from killick.server.responses import encode_line, explain
 from killick.server.schemas import EventQuery, Failure, NewsQuery
 from killick.server.service import Service
 from killick.session.aio import AsyncSession
@@ -189,7 +189,7 @@ def news_bytes(line: News) -> bytes:
     """One event: its id is the cursor that goes on after it, its name is the kind."""
     shown = {"session_id": line.session_id, "seq": line.seq, "kind": line.kind, "cause": line.cause}
     name = line.kind.encode()
-    return b"id: %b\nevent: %b\ndata: %b\n\n" % (line.cursor.encode(), name, encode(shown))
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (line.cursor.encode(), name, encode_line(shown))
 
 
 async def _send(send: Send, data: bytes) -> None:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, cast
 
 from killick.model import entries as e
 from killick.server.log import Log, cause
-from killick.server.responses import Refused, encode, explain
+from killick.server.responses import Refused, encode_line, explain
 from killick.server.schemas import DeltaEvent, EntryEvent, ReloadEvent, time_text
 from killick.session.aio import AsyncSession, AsyncStore
 from killick.session.aio_feeds import AsyncFeed
@@ -56,17 +56,16 @@ def event_bytes(seen: FollowedItem) -> bytes:
             text=delta.text,
             head=delta.head,
         )
-    # JSON has no raw line ends, so one line of data is enough.
     return b"id: %b\nevent: %b\ndata: %b\n\n" % (
         seen.cursor.encode(),
         event.kind.encode(),
-        encode(event),
+        encode_line(event),
     )
 
 
 def reload_bytes(code: str, message: str) -> bytes:
     event = ReloadEvent(code=code, message=message)
-    return b"event: reload\ndata: %b\n\n" % encode(event)
+    return b"event: reload\ndata: %b\n\n" % encode_line(event)
 
 
 class Client:

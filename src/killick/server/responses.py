@@ -106,6 +106,9 @@ def _failure(code: str, error: Exception) -> Failure:
     return Failure(code=code, message=message)
 
 
+_LINE_ENDS: Final = "\u0085\u2028\u2029"
+
+
 def sentence(text: str) -> str:
     """Words of an error as a sentence in one line."""
     text = re.sub(r"\s+", " ", text).strip() or "It was refused."
@@ -120,6 +123,14 @@ def encode(value: object) -> bytes:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
         return json.dumps(msgspec.to_builtins(value)).encode("ascii")
+
+
+def encode_line(value: object) -> bytes:
+    """The same, in one line also for a client that reads lines as Python does."""
+    line = encode(value)
+    for mark in _LINE_ENDS:
+        line = line.replace(mark.encode(), b"\\u%04x" % ord(mark))
+    return line
 
 
 def respond(status: int, value: object, headers: Mapping[str, str] | None = None) -> Response:
