@@ -12,8 +12,8 @@ import pytest
 from killick import Store
 from killick.exchange import import_paths
 from killick.exchange.importer import detect
-from tests.exchange import test_claude_code, test_codex, test_hermes
-from tests.exchange.sources import NOW
+from tests.exchange import made, test_claude_code, test_codex, test_hermes
+from tests.exchange.sources import NOW, jsonl
 
 
 def test_a_store_that_is_open_here_is_not_opened_by_others(tmp_path: Path) -> None:
@@ -98,6 +98,30 @@ def test_each_source_is_read_once(store: Store, tmp_path: Path) -> None:
     path = test_hermes.everything(tmp_path / "state.db")
     report = import_paths(store, [tmp_path, path, path], clock=lambda: NOW)
     assert len(report.sessions) == 2
+
+
+@pytest.mark.parametrize("name", ["codex", "claude-code", "an agent of claude-code", *made.LINES])
+def test_a_copy_under_another_name_is_the_same_session(
+    store: Store, tmp_path: Path, name: str
+) -> None:
+    file, data = test_codex.NAME, test_codex.everything().data()
+    if name == "claude-code":
+        file = f"{test_claude_code.SESSION}.jsonl"
+        data = test_claude_code.everything().data()
+    elif name == "an agent of claude-code":
+        agent = test_claude_code.File()
+        agent.user("Look.", isSidechain=True, agentId="a1")
+        file, data = "agent-a1.jsonl", agent.data()
+    elif name in made.LINES:
+        file, lines = made.LINES[name]
+        data = jsonl(*lines)
+    (tmp_path / file).write_bytes(data)
+    import_paths(store, [tmp_path], clock=lambda: NOW)
+    before = store.session_ids()
+    (tmp_path / "copy.jsonl").write_bytes(data)
+    again = import_paths(store, [tmp_path / "copy.jsonl"], clock=lambda: NOW)
+    assert {one.action for one in again.sessions} <= {"unchanged", "left"}
+    assert store.session_ids() == before
 
 
 def test_only_one_format_and_only_what_is_new(store: Store, tmp_path: Path) -> None:

@@ -121,7 +121,8 @@ class _Index:
         if not c.is_id(own):
             return
         known = self._root_of.get(parent) if isinstance(parent, str) else None
-        root = agent if c.is_id(agent) else known or own
+        # As the file of this agent is called, so a copy of it is the same session.
+        root = f"agent-{agent}" if c.is_id(agent) else known or own
         self._root_of[own] = root
         if root not in self.roots:
             self.roots.append(root)

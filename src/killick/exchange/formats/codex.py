@@ -108,6 +108,8 @@ class _SessionReader:
         self._own_from = begins if isinstance(begins, int) else 0
         self._copied = False
         self._typed = _typed(path)
+        self._threads: dict[str, str] = {}
+        """The threads of the other files that this one goes on from."""
 
     def records(self) -> Iterator[r.Record]:
         yield from self._begin()
@@ -161,6 +163,7 @@ class _SessionReader:
             what = f"the rollout that it goes on from is not there: {base.get('thread_id')!r}"
             yield r.ProblemRecord(location=SourceLocation(str(self._path), 1), reason=what)
             return
+        self._threads[str(path)] = str(base["thread_id"])
         yield from self._inherited(_meta(path), seen | {path})
         for number, line in enumerate(read_lines(path)):
             ordinal = (line.record or {}).get("ordinal", number)
@@ -271,11 +274,17 @@ class _SessionReader:
             at_us=at,
             role="user" if role == "user" else "system",
             parts=tuple(parsed.parts),
-            key=_key(item, location),
+            key=self._key(item, location),
             blobs=parsed.blobs,
             begins_turn=is_prompt and not self._in_turn,
             person=is_prompt,
         )
+
+    def _key(self, item: dict[str, Any], location: SourceLocation) -> str:
+        """Return the item's id, or one from its place; a copy under another name has the same."""
+        own = item.get("id")
+        thread = self._threads.get(location.file, self._name)
+        return own if c.is_id(own) else f"{thread}/{location.line}"
 
     def _is_injected(self, text: str) -> bool:
         """Tell whether Codex said this; of other tags, events that name the prompts decide."""
@@ -294,7 +303,7 @@ class _SessionReader:
             return
         if self._answer is None:
             self._answer = _Answer(location, at, copied=self._copied)
-            self._answer.key = _key(item, location)
+            self._answer.key = self._key(item, location)
         answer = self._answer
         answer.parts += parsed.parts
         answer.blobs |= parsed.blobs
@@ -426,16 +435,6 @@ def _summary_record(
     if not words and texts:
         words = texts[-1]
     return r.SummaryRecord(location=location, at_us=at, text=words, kept_texts=frozenset(texts))
-
-
-def _key(item: dict[str, Any], location: SourceLocation) -> str:
-    own = item.get("id")
-    return own if c.is_id(own) else f"{_stem_of(location.file)}/{location.line}"
-
-
-@lru_cache(maxsize=4)
-def _stem_of(file: str) -> str:
-    return _stem(Path(file))
 
 
 def _stem(path: Path) -> str:
