@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -150,6 +151,15 @@ def test_what_a_model_says_is_not_obeyed_by_the_terminal() -> None:
     text = rendered(ViewedMessage("prose", "a\x1b]0;title\x07b"))
     assert "\x1b]" not in text
     assert "\x07" not in text
+
+
+def test_a_link_is_its_text_and_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The prompt's terminal knows no hyperlinks: it would show their escape as letters."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    text = rendered(ViewedMessage("prose", "See [the page](https://example.org/a)."))
+    assert "\x1b]" not in text
+    assert re.sub(r"\x1b\[[\d;]*m", "", text).strip() == "See the page (https://example.org/a)."
 
 
 def test_arguments_that_do_not_fit_are_told_in_words(tmp_path: Path) -> None:

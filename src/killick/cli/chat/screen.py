@@ -174,7 +174,7 @@ def rendered(piece: ViewedMessage) -> str:
     console = _console()
     text = escape(piece.text)
     if piece.kind == "prose":
-        console.print(Markdown(text))
+        console.print(Markdown(text, hyperlinks=False))
         console.print()
     else:
         body = Text(text, style=_STYLES[piece.kind])
