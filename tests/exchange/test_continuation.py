@@ -1,6 +1,7 @@
 """A session on its way to another agent and back, without that agent; tests/lab has the agents."""
 
 import json
+import os
 import re
 import sqlite3
 from contextlib import suppress
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from killick import Message, Project, Store
 from killick.exchange import export_session, import_paths
 from killick.exchange.continuation import Continuing, continue_in
+from killick.exchange.export import agents
 from killick.exchange.export.agents import AGENTS, NotPlaced
 from killick.exchange.native_ids import could_be, is_minted, mint
 from killick.model.messages import Text, ToolCall, ToolResult
@@ -142,6 +144,19 @@ def test_a_database_that_cannot_be_read_is_named_and_left_as_it_is(
     with Store(tmp_path / "ours.db") as store, pytest.raises(NotPlaced, match=named):
         put(store, broken_off(store, tmp_path), agent, tmp_path / "home")
     assert database.read_bytes() == b"no database" * 100
+
+
+@pytest.mark.parametrize("agent", ["opencode", "kilo"])
+def test_an_agent_that_does_not_answer_is_named(
+    agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / agent).write_text("#!/bin/sh\nexec sleep 600\n")
+    (tmp_path / agent).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(agents, "_RUN_SECONDS", 0.5)
+    told = re.escape(f"`{agent} --version` had not ended after 0.5 seconds")
+    with Store(tmp_path / "ours.db") as store, pytest.raises(NotPlaced, match=told):
+        put(store, broken_off(store, tmp_path), agent, tmp_path / "home")
 
 
 def test_gemini_clis_list_of_projects_is_added_to_and_a_damaged_one_left(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ HALF: Final = "There are at least four of them, and"
 _SECONDS: Final = 180
 REFUSED: Final = "the pond is closed"
 _SETTLED_SECONDS: Final = 1.5
+_SAMPLE_SECONDS: Final = 0.1
 _PRESSED_MAX: Final = 4
 
 
@@ -144,15 +145,15 @@ def _happen(cell: Cell, model: Model, process: subprocess.Popen[bytes]) -> None:
             process.wait(_SECONDS)
         case "kill_tools":
             _wait_files(cell.home.work, ["one", "two", "three"], process)
-            _wait_rest(cell.sessions)
+            _wait_rest(cell.sessions, process)
             cell.words, cell.results, cell.unfinished = [SAID], done, ["call_three"]
         case "kill_text":
             model.wait("half", _SECONDS)
-            _wait_rest(cell.sessions)
+            _wait_rest(cell.sessions, process)
             cell.partial = HALF
         case "ctrl_c":
             model.wait("half", _SECONDS)
-            _wait_rest(cell.sessions)
+            _wait_rest(cell.sessions, process)
             cell.partial = HALF
             _press_ctrl_c(process)
 
@@ -179,12 +180,30 @@ def _wait_files(folder: Path, names: list[str], process: subprocess.Popen[bytes]
         time.sleep(0.05)
 
 
-def _wait_rest(folder: Path) -> None:
-    """Wait until the agent has written nothing for a while: it tells nobody that it has."""
+def _wait_rest(folder: Path, process: subprocess.Popen[bytes]) -> None:
+    """Wait until the agent has neither written nor wanted to run for a while: it tells nobody.
+
+    On a busy machine it may wait for a processor before it writes what its tools gave.
+    """
     limit = time.monotonic() + _SECONDS
-    last, since = None, time.monotonic()
-    while time.monotonic() - since < _SETTLED_SECONDS and time.monotonic() < limit:
+    last, quiet = None, 0.0
+    while quiet < _SETTLED_SECONDS and time.monotonic() < limit:
         now = sorted((str(f), f.stat().st_size) for f in folder.rglob("*") if f.is_file())
         if now != last:
-            last, since = now, time.monotonic()
-        time.sleep(0.1)
+            last, quiet = now, 0.0
+        elif not _is_runnable(process.pid):
+            quiet += _SAMPLE_SECONDS
+        time.sleep(_SAMPLE_SECONDS)
+
+
+def _is_runnable(group: int) -> bool:
+    """Tell whether a thread of the group runs, or waits for a processor or a disk (Linux)."""
+    for each in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            fields = (each / "stat").read_text("utf-8").rpartition(")")[2].split()
+            if int(fields[2]) == group:
+                for thread in (each / "task").iterdir():
+                    stat = (thread / "stat").read_text("utf-8").rpartition(")")[2]
+                    if stat.split()[0] in "RD":
+                        return True
+    return False

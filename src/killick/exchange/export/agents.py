@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Final, Literal
 
 import msgspec
@@ -30,7 +31,7 @@ from killick.exchange.export.handover import Handover, Holds, hand_over, iso
 from killick.model.sessions import moment
 from killick.session.sync import Store
 
-_IMPORT_SECONDS: Final = 120
+_RUN_SECONDS: Final = 120
 
 
 class NotPlaced(KillickError):
@@ -318,36 +319,47 @@ def _chosen(agent: AgentFormat, places: Places) -> tuple[str, str] | None:
 
 
 def _version(agent: AgentFormat) -> str:
-    program = shutil.which(agent.program)
-    if program is None:
-        raise not_installed(agent)
-    done = subprocess.run(
-        [program, "--version"], capture_output=True, timeout=_IMPORT_SECONDS, check=False
-    )
+    done = _run(agent, "--version")
     return done.stdout.decode("utf-8", "replace").strip() or "0.0.0"
 
 
 def _import(agent: AgentFormat, places: Places, folder: str, document: bytes) -> None:
-    program = shutil.which(agent.program)
-    if program is None:
-        raise not_installed(agent)
     home = {} if places.environment else {"HOME": str(places.home)}
     with TemporaryDirectory() as beside:
         file = Path(beside) / "session.json"
         file.write_bytes(document)
-        done = subprocess.run(
-            [program, "import", str(file)],
-            cwd=folder,
-            env={**os.environ, **home},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_IMPORT_SECONDS,
-            check=False,
-        )
+        done = _run(agent, "import", str(file), folder=folder, home=home)
     if done.returncode:
         lines = (done.stderr or done.stdout).decode("utf-8", "replace").strip().split("\n")
         words = next((line for line in lines if "error" in line.lower()), lines[0])
         raise NotPlaced(f"{agent.name} did not import the session: {words}")
+
+
+def _run(
+    agent: AgentFormat,
+    *arguments: str,
+    folder: str | None = None,
+    home: Mapping[str, str] = MappingProxyType({}),
+) -> subprocess.CompletedProcess[bytes]:
+    """Run an agent's program to its end. Raises NotPlaced."""
+    program = shutil.which(agent.program)
+    if program is None:
+        raise not_installed(agent)
+    try:
+        return subprocess.run(
+            [program, *arguments],
+            cwd=folder,
+            env={**os.environ, **home},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_RUN_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise NotPlaced(
+            f"`{shlex.join([agent.program, arguments[0]])}` had not ended after "
+            f"{_RUN_SECONDS} seconds, and was ended; see whether {agent.name} runs, and try again"
+        ) from None
 
 
 def not_installed(agent: AgentFormat) -> NotPlaced:
