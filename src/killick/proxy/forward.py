@@ -10,13 +10,14 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from typing import Any, Final, Literal
 
-import httpx2
+import httpcore2
 import msgspec
 
 from killick.errors import ConflictError, KillickError, StoreError, TurnStopped
 from killick.proxy.conversations import Conversations
 from killick.proxy.request import ModelRequest, NotUnderstood, read_request
 from killick.proxy.threads import Exchange
+from killick.proxy.upstream import FAILURES, Upstream
 from killick.proxy.wire import (
     Decoder,
     Route,
@@ -50,7 +51,6 @@ _LAST_WORDS_SECONDS: Final = 0.5
 """How long the end of an answer is held back for what follows its end mark."""
 _COPY_BYTES: Final = 64 * 1024 * 1024
 """A whole response over this is passed on and not recorded."""
-_CONNECT_SECONDS: Final = 30.0
 _PLAIN: Final = PLAIN.encode()
 
 
@@ -120,19 +120,17 @@ class Proxy:
         self,
         settings: ProxySettings,
         conversations: Conversations,
-        transport: httpx2.AsyncBaseTransport,
+        upstream: Upstream,
         tokens: Tokens,
         log: Log,
     ) -> None:
         self.settings = settings
         self.figures = ProxyCounts()
         self.conversations = conversations
-        self._transport = transport
+        self._upstream = upstream
         self._tokens = tokens
         self._guard = Guard(settings.host, settings.allowed_hosts, tokens)
         self._log = log
-        self._base = httpx2.URL(settings.upstream)
-        self._prefix = self._base.raw_path.rstrip(b"/")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -231,21 +229,11 @@ class Proxy:
         self.figures.degraded += 1
         self._log.warning("degraded", where=where, **cause(error))
 
-    def request(self, scope: Scope, route: Route, content: Any) -> httpx2.Request:
-        """Return the request as it goes on: as it came, but for headers about the connection."""
+    async def send_on(self, scope: Scope, route: Route, content: Any) -> httpcore2.Response:
+        """Send a request as it came, but for headers about the connection. Raises FAILURES."""
         headers = passed_on(scope["headers"], leave_out=frozenset({b"host"}))
-        target = self._prefix + route.path.encode("latin-1")
-        timeout = {"connect": _CONNECT_SECONDS, "read": None, "write": None, "pool": None}
-        return httpx2.Request(
-            scope["method"],
-            self._base,
-            headers=headers,
-            content=content,
-            extensions={"target": target, "timeout": timeout},
-        )
-
-    async def send_on(self, request: httpx2.Request) -> httpx2.Response:
-        return await self._transport.handle_async_request(request)
+        path = route.path.encode("latin-1")
+        return await self._upstream.send(scope["method"], path, headers, content)
 
 
 class _Passage:
@@ -337,9 +325,8 @@ class _Passage:
     async def _pass_on(self, content: Any) -> None:
         proxy = self._proxy
         try:
-            request = proxy.request(self._scope, self._route, content)
-            response = await proxy.send_on(request)
-        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            response = await proxy.send_on(self._scope, self._route, content)
+        except FAILURES as error:
             proxy.figures.upstream_failed += 1
             await self._finish(UpstreamError(f"the model's server was not reached: {_why(error)}"))
             text = f"The model's server could not be reached: {_why(error)}"
@@ -353,28 +340,28 @@ class _Passage:
                 await response.aclose()
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _start(self, response: httpx2.Response) -> None:
+    async def _start(self, response: httpcore2.Response) -> None:
         await self._send(
             {
                 "type": "http.response.start",
-                "status": response.status_code,
-                "headers": passed_on(response.headers.raw),
+                "status": response.status,
+                "headers": passed_on(response.headers),
             }
         )
 
-    async def _copy(self, response: httpx2.Response) -> None:
-        raw = response.headers.raw
+    async def _copy(self, response: httpcore2.Response) -> None:
+        raw = response.headers
         if self._exchange is None:
             await self._pass_only(response)
-        elif response.status_code >= 300:
-            await self._finish(UpstreamError(f"the model's server answered {response.status_code}"))
+        elif response.status >= 300:
+            await self._finish(UpstreamError(f"the model's server answered {response.status}"))
             await self._pass_only(response)
         elif header(raw, b"content-type").startswith("text/event-stream"):
             await self._copy_events(response, header(raw, b"content-encoding"))
         else:
             await self._copy_whole(response, header(raw, b"content-encoding"))
 
-    async def _chunks(self, response: httpx2.Response) -> AsyncIterator[bytes]:
+    async def _chunks(self, response: httpcore2.Response) -> AsyncIterator[bytes]:
         """Yield the bytes of the answer. A broken connection breaks the client's too."""
         try:
             stream: Any = response.stream
@@ -383,19 +370,19 @@ class _Passage:
                     await self._finish(None, "the client went away")
                     raise AnswerCut
                 yield chunk
-        except (httpx2.TransportError, httpx2.StreamError) as error:
+        except FAILURES as error:
             self._proxy.figures.upstream_cut += 1
             await self._finish(UpstreamError(f"the answer broke off: {_why(error)}"))
             raise AnswerCut from error
 
-    async def _pass_only(self, response: httpx2.Response) -> None:
+    async def _pass_only(self, response: httpcore2.Response) -> None:
         async for chunk in self._chunks(response):
             await self._put(chunk)
 
     async def _put(self, chunk: bytes) -> None:
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
-    async def _copy_events(self, response: httpx2.Response, encoding: str) -> None:
+    async def _copy_events(self, response: httpcore2.Response, encoding: str) -> None:
         decode = self._decoder(encoding)
         held: list[bytes] = []
         chunks = self._chunks(response)
@@ -485,7 +472,7 @@ class _Passage:
         data, self._early = self._early, b""
         await exchange.recording.feed(data)
 
-    async def _copy_whole(self, response: httpx2.Response, encoding: str) -> None:
+    async def _copy_whole(self, response: httpcore2.Response, encoding: str) -> None:
         """Pass an answer that is not streamed; its last chunk waits for the message."""
         held: bytes | None = None
         copy: list[bytes] = []

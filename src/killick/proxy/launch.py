@@ -6,24 +6,22 @@ import logging
 import os
 import signal
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 from urllib.parse import urlsplit
 
-import httpx2
 import uvicorn
 
 from killick.errors import UsageError
 from killick.proxy.conversations import Conversations
 from killick.proxy.forward import AnswerCut, Application, Proxy, ProxySettings
+from killick.proxy.upstream import Upstream
 from killick.server.auth import Tokens, is_loopback
 from killick.server.connections import QuietServer, bind, check_exposure
 from killick.server.log import Log
 from killick.session.aio import AsyncStore
 
 LOGGER: Final = logging.getLogger("killick.proxy")
-_CONNECTIONS: Final = 1_000
 
 
 class _Quiet(logging.Filter):
@@ -47,14 +45,6 @@ def check_reachable(settings: ProxySettings) -> None:
         raise UsageError("--upstream is this proxy itself; name the model's server")
 
 
-def transport() -> httpx2.AsyncHTTPTransport:
-    """Return what requests go on with: no redirects, no cookies, nothing of the environment."""
-    limits = httpx2.Limits(
-        max_connections=_CONNECTIONS, max_keepalive_connections=100, keepalive_expiry=15.0
-    )
-    return httpx2.AsyncHTTPTransport(verify=ssl.create_default_context(), limits=limits)
-
-
 async def serve(
     make_store: Callable[[], AsyncStore],
     settings: ProxySettings,
@@ -73,7 +63,7 @@ async def serve(
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(listener.close)
         store = await stack.enter_async_context(make_store())
-        upstream = await stack.enter_async_context(transport())
+        upstream = await stack.enter_async_context(Upstream(settings.upstream))
         conversations = Conversations(store, abandon_seconds=settings.abandon_seconds)
         proxy = Proxy(settings, conversations, upstream, tokens, log)
         stack.push_async_callback(conversations.shut_down)

@@ -4,22 +4,36 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import httpx2
+import httpcore2
 import pytest
 
 from killick import AsyncStore
 from killick.proxy.conversations import Conversations
 from killick.proxy.forward import Proxy, ProxySettings
 from killick.proxy.launch import LOGGER
+from killick.proxy.upstream import Upstream
 from killick.server.auth import Tokens
 from killick.server.log import Log
 from killick.stores.memory import MemoryDisk
 
 
-class _Model(httpx2.AsyncBaseTransport):
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        assert "x-killick-token" not in request.headers
-        return httpx2.Response(200, content=b"models")
+class _Model(httpcore2.AsyncMockBackend):
+    """A model's server that answers, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__([b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n", b"models"])
+        self.asked = bytearray()
+
+    async def connect_tcp(self, *given: Any, **further: Any) -> httpcore2.AsyncNetworkStream:
+        stream = await super().connect_tcp(*given, **further)
+        write = stream.write
+
+        async def keep(buffer: bytes, *given: Any, **further: Any) -> None:
+            self.asked += buffer
+            await write(buffer, *given, **further)
+
+        stream.write = keep  # type: ignore[method-assign]
+        return stream
 
 
 @pytest.mark.parametrize(
@@ -33,12 +47,14 @@ def test_a_token_is_for_the_tenant_of_the_store(
     tokens = Tokens(tmp_path / "tokens.json")
     _, secret = tokens.make("laptop", "write", 0, tenant)
 
+    model = _Model()
+
     async def main() -> None:
         async with AsyncStore(MemoryDisk().open(), tenant="acme") as store:
             proxy = Proxy(
                 ProxySettings(upstream="http://model", needs_token=True),
                 Conversations(store, abandon_seconds=60),
-                _Model(),
+                Upstream("http://model", model),
                 tokens,
                 Log(LOGGER),
             )
@@ -47,6 +63,8 @@ def test_a_token_is_for_the_tenant_of_the_store(
                 assert await _status(proxy, path, "hf_1_wrong") == 401
 
     asyncio.run(main())
+    assert (b"GET /v1/models HTTP/1.1" in model.asked) is served
+    assert b"x-killick-token" not in model.asked.lower()
 
 
 async def _status(proxy: Proxy, path: str, secret: str) -> int:

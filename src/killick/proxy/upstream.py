@@ -1,0 +1,202 @@
+"""The model's server: requests sent to it as they came, and the connections to it.
+
+The sockets are ours, below httpx2's pool: its own arms a timer and registers with the loop anew at
+every read, which costs a chunk more than recording it. An answer may take as long as it takes, so
+nothing here has a time limit but connecting.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, Final, Self
+
+import httpcore2
+import httpx2
+
+from killick.proxy.wire import header
+
+FAILURES: Final = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException)
+"""What asking a model's server, or reading its answer, can raise."""
+
+_CONNECT_SECONDS: Final = 30.0
+_OTHER_ADDRESS_SECONDS: Final = 0.25
+"""How long one address of a host is tried alone, before the next is tried beside it."""
+_CONNECTIONS: Final = 1_000
+_AHEAD_BYTES: Final = 256 * 1024
+"""Read ahead of a client that is slower than the model's server."""
+
+
+class Upstream:
+    """The model's server. It follows no redirects, keeps no cookies, and uses no environment."""
+
+    def __init__(self, url: str, sockets: httpcore2.AsyncNetworkBackend | None = None) -> None:
+        base = httpx2.URL(url)
+        self._scheme, self._host, self._port = base.raw_scheme, base.raw_host, base.port
+        self._authority = base.netloc
+        self._prefix = base.raw_path.rstrip(b"/")
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=ssl.create_default_context(),
+            max_connections=_CONNECTIONS,
+            max_keepalive_connections=100,
+            keepalive_expiry=15.0,
+            network_backend=sockets or _Sockets(),
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._pool.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._pool.aclose()
+
+    async def send(
+        self,
+        method: str,
+        path: bytes,
+        headers: Sequence[tuple[bytes, bytes]],
+        content: bytes | AsyncIterator[bytes] | None,
+    ) -> httpcore2.Response:
+        """Send a request on; its answer must be closed. Raises one of FAILURES."""
+        about = [(b"Host", self._authority)]
+        if content is not None and not header(headers, b"content-length"):
+            if isinstance(content, bytes):
+                about.append((b"Content-Length", b"%d" % len(content)))
+            else:
+                about.append((b"Transfer-Encoding", b"chunked"))
+        url = httpcore2.URL(
+            scheme=self._scheme, host=self._host, port=self._port, target=self._prefix + path
+        )
+        return await self._pool.handle_async_request(
+            httpcore2.Request(
+                method,
+                url,
+                headers=[*about, *headers],
+                content=content,
+                extensions={"timeout": {"connect": _CONNECT_SECONDS}},
+            )
+        )
+
+
+class _Sockets(httpcore2.AsyncNetworkBackend):
+    """Connects to a model's server."""
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109  (as httpcore2 calls it)
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        try:
+            async with asyncio.timeout(timeout):
+                _, stream = await asyncio.get_running_loop().create_connection(
+                    _Socket, host, port, happy_eyeballs_delay=_OTHER_ADDRESS_SECONDS
+                )
+        except TimeoutError as error:
+            raise httpcore2.ConnectTimeout(str(error) or "no connection in time") from error
+        except OSError as error:
+            raise httpcore2.ConnectError(str(error)) from error
+        return stream
+
+
+class _Socket(asyncio.Protocol, httpcore2.AsyncNetworkStream):
+    """One connection. The loop hands over what comes, and a reader takes it."""
+
+    def __init__(self) -> None:
+        self._transport: Any = None
+        self._came = bytearray()
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
+        self._over = self._full = self._waiting = False
+        self._error: Exception | None = None
+
+    # -- for the loop ----------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._came += data
+        if len(self._came) > _AHEAD_BYTES and not self._waiting:
+            self._waiting = True
+            self._transport.pause_reading()
+        _wake(self._reader)
+
+    def eof_received(self) -> None:
+        self._over = True
+        _wake(self._reader)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._over, self._full, self._error = True, False, error
+        _wake(self._reader)
+        _wake(self._writer)
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        _wake(self._writer)
+
+    # -- for the pool ----------------------------------------------------------------------------
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
+        while not self._came:
+            if self._error is not None:
+                raise httpcore2.ReadError(str(self._error)) from self._error
+            if self._over:
+                return b""
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        data = bytes(self._came[:max_bytes])
+        del self._came[:max_bytes]
+        if self._waiting and len(self._came) <= _AHEAD_BYTES:
+            self._waiting = False
+            self._transport.resume_reading()
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        if self._over:
+            raise httpcore2.WriteError("the connection is closed") from self._error
+        self._transport.write(buffer)
+        while self._full:
+            self._writer = asyncio.get_running_loop().create_future()
+            await self._writer
+        if self._error is not None:
+            raise httpcore2.WriteError(str(self._error)) from self._error
+
+    async def aclose(self) -> None:
+        self._transport.abort()  # what was asked of it was read to its end, or is given up
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> httpcore2.AsyncNetworkStream:
+        try:
+            async with asyncio.timeout(timeout):
+                secured = await asyncio.get_running_loop().start_tls(
+                    self._transport, self, ssl_context, server_hostname=server_hostname
+                )
+            if secured is None:
+                raise ConnectionResetError("the connection was closed in the TLS handshake")
+        except TimeoutError as error:
+            self._transport.abort()
+            raise httpcore2.ConnectTimeout("no TLS handshake in time") from error
+        except OSError as error:  # ssl.SSLError is one
+            self._transport.abort()
+            raise httpcore2.ConnectError(str(error)) from error
+        self._transport = secured
+        return self
+
+    def get_extra_info(self, info: str) -> Any:
+        if info == "is_readable":  # of an idle connection: the server has closed it, or will
+            return self._over or bool(self._came)
+        return self._transport.get_extra_info(info)
+
+
+def _wake(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
