@@ -56,6 +56,7 @@ def test_what_cannot_be_settled_is_refused_in_one_line(path: Path, killick: Runn
     named = ("--store", str(path))
     for words, code in (
         (["settle", "ses_run", "call_1"], 2),
+        (["settle", "ses_run", "call_1", "--ran", "--did-not-run"], 2),
         (["settle", "ses_run", "call_9", "--ran"], 2),
         (["settle", "ses_run", "call_1", "--did-not-run", "--result", "x"], 2),
         (["settle", "ses_none", "call_1", "--ran"], 4),
@@ -116,3 +117,17 @@ def test_a_command_that_is_not_there_says_so(path: Path) -> None:
     assert run_process(*named, "settle", "ses_run", "call_1", "--ran").code == 0
     done = run_process(*named, "work", "--once", "--", os.devnull + "/nothing")
     assert (done.code, "cannot be run" in done.err) == (1, True)
+    with Store(path) as store:
+        (due,) = store.take_due()
+    assert due.attempt == 1, "it costs the run nothing"
+
+
+def test_a_session_that_is_deleted_meanwhile_ends_no_worker(path: Path) -> None:
+    named = ("--store", str(path))
+    assert run_process(*named, "settle", "ses_run", "call_1", "--ran").code == 0
+    with Store(path) as store:
+        store.create_session(id="ses_next").turn("Go.", resume=1).begin().end(cause="shut_down")
+    deleting = AGENT.replace("reply.text", "store.delete_session(session.id); reply.text")
+    done = run_process(*named, "work", "--once", "--", sys.executable, "-c", deleting)
+    assert done.code == 3, done.err
+    assert done.out.count("deleted\n") == 2

@@ -1,6 +1,7 @@
 """settle, work: what keeps a run from its end, and who goes on with it."""
 
 import os
+import shutil
 import subprocess
 import threading
 from typing import Any, Final
@@ -15,7 +16,7 @@ from killick.cli.invocation import (
     open_session,
     session_argument,
 )
-from killick.errors import CallNotFound
+from killick.errors import CallNotFound, SessionDamaged, SessionNotFound
 from killick.session.sync import Session, Store
 from killick.stores.engine.turn_ops import DueWork
 
@@ -30,7 +31,8 @@ _WORK_VARIABLE: Final = "KILLICK_WORK"
 )
 @session_argument
 @click.argument("call")
-@click.option("--ran/--did-not-run", "ran", default=None, help="What you found out.")
+@click.option("--ran", is_flag=True, help="You found out that it ran.")
+@click.option("--did-not-run", is_flag=True, help="You found out that it did not.")
 @click.option("--result", help="What it gave, if it ran and you know.")
 @click.option("--evidence", help="How you found out; a model is told.")
 @click.option("--turn", help="The turn that made the call, where several did.")
@@ -40,27 +42,19 @@ def settle(
     session_id: str,
     call: str,
     *,
-    ran: bool | None,
-    result: str | None,
-    evidence: str | None,
+    ran: bool,
+    did_not_run: bool,
     turn: str | None,
-    replaces: str | None,
+    **found: str | None,
 ) -> None:
     """Record what became of a tool call whose outcome is unknown."""
-    if ran is None:
+    if ran == did_not_run:
         raise click.UsageError("Say what you found out: --ran or --did-not-run.")
     with invocation.open() as store:
         session = open_session(store, session_id)
         turn_id = turn or _turn_of(session, call)
         outcome = "ran" if ran else "did_not_run"
-        receipt = session.settle(
-            turn_id,
-            call,
-            outcome,  # type: ignore[arg-type]
-            result=result,
-            evidence=evidence,
-            replaces=replaces,
-        )
+        receipt = session.settle(turn_id, call, outcome, **found)  # type: ignore[arg-type]
         shape = {
             "id": session.id,
             "turn_id": turn_id,
@@ -124,6 +118,8 @@ def work(
     KILLICK_WORK in its environment. One that ends without a completed turn was a failed attempt.
     Several of these may run, on several machines.
     """
+    if shutil.which(words[0]) is None:  # else each run would lose an attempt to it
+        raise click.ClickException(f"{words[0]} cannot be run: there is no such program")
     where = invocation.where()
     url = where.url if where.file is None else str(where.file.absolute())
     failed, pausing = 0, threading.Event()
@@ -157,7 +153,12 @@ def _run(words: tuple[str, ...], environment: dict[str, str]) -> int:
 
 def _status(store: Store, taken: DueWork) -> str:
     """Return how the turn ended that this work became; `not begun` if it became none."""
-    session = store.session(taken.session_id)
+    try:
+        session = store.session(taken.session_id)
+    except SessionNotFound:
+        return "deleted"
+    except SessionDamaged:
+        return "damaged"
     begun = [turn.status for turn in session.turns() if turn.continues == taken.turn_id]
     return begun[-1] if begun else "not begun"
 
