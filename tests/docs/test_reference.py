@@ -1,5 +1,6 @@
 """The references say what the code says: kinds and fields, identities, errors, words."""
 
+import inspect
 import re
 from typing import Any
 
@@ -176,3 +177,61 @@ def test_causes_are_those_of_the_code() -> None:
     listed |= set(re.findall(r"^\| .+ \| `(\w+)` \|", (DOCS / "how-to/chat.md").read_text("utf-8")))
     assert listed <= set(CAUSES)
     assert len(listed) == 5
+
+
+# -- docs/parameters.md ----------------------------------------------------------------------------
+
+FACES = (killick.Store, killick.Session, killick.Turn, killick.Stream, killick.Tool)
+PARAMETERS = (DOCS / "parameters.md").read_text(encoding="utf-8")
+
+
+def parameter_rows() -> dict[tuple[str, str, str], str]:
+    """Each class, method and parameter that the page names, with its default."""
+    found = {}
+    for section in PARAMETERS.split("\n## ")[1:]:
+        owner = section.splitlines()[0]
+        for methods, names, default in re.findall(
+            r"^\| (`.+?`) \| (`.+?`) \| (.*?) \| .+ \|$", section, re.MULTILINE
+        ):
+            for method in re.findall(r"`(\w+)`", methods):
+                for name in re.findall(r"`(\w+)`", names):
+                    assert (owner, method, name) not in found
+                    found[owner, method, name] = default.strip("` ")
+    return found
+
+
+def parameters() -> dict[tuple[str, str, str], tuple[inspect.Parameter, str]]:
+    """The same of the signatures, with the docstrings."""
+    found = {}
+    for face in FACES:
+        methods = [getattr(face, name) for name in dir(face) if not name.startswith("_")]
+        for method in [face, *filter(inspect.isroutine, methods)]:
+            if method is face and face is not killick.Store:
+                continue  # made by a method of another
+            for one in list(inspect.signature(method).parameters.values()):
+                if one.name != "self":
+                    found[face.__name__, method.__name__, one.name] = (one, method.__doc__ or "")
+    return found
+
+
+def test_every_parameter_is_explained_by_its_docstring_or_the_page() -> None:
+    """A docstring explains a parameter that it names."""
+    rows = parameter_rows()
+    assert [
+        key
+        for key, (_, text) in parameters().items()
+        if key not in rows and not re.search(rf"\b{key[2]}\b", text)
+    ] == []
+
+
+def test_the_page_names_parameters_that_there_are_with_their_defaults() -> None:
+    there = parameters()
+    shown = {}
+    for key, default in parameter_rows().items():
+        if key[1:] == ("open_session", "id"):
+            continue  # it needs one, and says so
+        value = there[key][0].default
+        name = value.__name__ if inspect.isfunction(value) else repr(value).replace("'", '"')
+        name = name.removeprefix("datetime.")
+        shown[key] = (default, "" if value is inspect.Parameter.empty else name)
+    assert [key for key, (page, code) in shown.items() if page != code] == []
