@@ -6,8 +6,9 @@
 The model's server, each proxy and the clients are processes of their own. Every chunk carries the
 moment at which it was sent; a client compares it with the moment at which it has read it. CPU is
 that of the proxy's process. Afterwards the store is asked whether every chunk is there. `--soak`
-measures the recording proxy alone: each client asks for one answer of a minute after another, and
-the proxy's memory is read at every sixtieth of the time.
+measures the recording proxy alone: each client asks for one answer after another, each in a new
+conversation, and the proxy's memory is read at every sixtieth of the time. With short answers
+(`--answer-seconds 2`) more conversations pass than are remembered.
 """
 
 import argparse
@@ -239,22 +240,26 @@ def measure(streams: int, seconds: float, requests: int, folder: Path) -> dict[s
 
 
 _BLOCKS = 4
-_ANSWER_SECONDS = 60
 
 
-def soak(streams: int, seconds: float, rate: float, folder: Path) -> dict[str, object]:
+def soak(
+    streams: int, seconds: float, rate: float, answer_seconds: float, folder: Path
+) -> dict[str, object]:
     """Record many streams for long: what is stored, and how the proxy's memory grows."""
     store = folder / "soak.db"
     resident: list[float] = []
+    conversations = 0
 
     async def one(url: str, number: int) -> list[float]:
+        nonlocal conversations
         behind: list[float] = []
         until = time.monotonic() + seconds
         answer = 0
         while time.monotonic() < until:
-            chunks = int(min(_ANSWER_SECONDS, max(1.0, until - time.monotonic())) * rate)
+            chunks = int(min(answer_seconds, max(1.0, until - time.monotonic())) * rate)
             behind += await _ask(url, f"{number}/{answer}", max(1, chunks), rate)
             answer += 1
+            conversations += 1
         return behind
 
     async def sample(pid: int) -> None:
@@ -275,7 +280,8 @@ def soak(streams: int, seconds: float, rate: float, folder: Path) -> dict[str, o
         behind = sorted(asyncio.run(run(url, pid)))
         cpu = _cpu_seconds(pid)
     return {
-        "streams": streams, "seconds": seconds, "rate": rate, "chunks": len(behind),
+        "streams": streams, "seconds": seconds, "rate": rate, "conversations": conversations,
+        "chunks": len(behind),
         "stored_chunks": _stored(store), "behind_ms_p50": round(statistics.median(behind), 3),
         "behind_ms_p99": round(behind[int(len(behind) * 0.99)], 3),
         "cpu_us_per_chunk": round(cpu / len(behind) * 1e6, 1), "resident_mb": resident,
@@ -303,6 +309,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--rate", type=float, default=RATE, help="chunks a second; with --soak")
     parser.add_argument("--soak", action="store_true", help="many streams for long")
+    parser.add_argument("--answer-seconds", type=float, default=60.0, help="with --soak")
     parser.add_argument("--dir", help="where the stores are made")
     parser.add_argument("--model", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--proxy", nargs=3, help=argparse.SUPPRESS)
@@ -314,7 +321,8 @@ def main() -> int:
     else:
         with tempfile.TemporaryDirectory(prefix="killick-proxy-", dir=options.dir) as folder:
             if options.soak:
-                found = soak(options.streams, options.seconds, options.rate, Path(folder))
+                asked = options.streams, options.seconds, options.rate, options.answer_seconds
+                found = soak(*asked, Path(folder))
             else:
                 found = measure(options.streams, options.seconds, options.requests, Path(folder))
         print(json.dumps(found, indent=1))

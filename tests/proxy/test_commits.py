@@ -1,7 +1,9 @@
 """How many commits a request waits for before it is passed on."""
 
 import asyncio
+import gc
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +252,46 @@ def test_what_is_remembered_of_conversations_does_not_grow(monkeypatch: pytest.M
 
     def read(said: list[Any]) -> Any:
         return read_request("openai-chat", "/v1", json.dumps({"messages": said}).encode())
+
+    asyncio.run(main())
+
+
+def test_what_is_kept_in_memory_is_the_same_after_twice_as_many_conversations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No object of any kind is left over for a conversation, beyond those that are remembered."""
+    monkeypatch.setattr("killick.proxy.conversations._FOUND_MAX", 40)
+    monkeypatch.setattr("killick.proxy.conversations._RESPONSES_MAX", 40)
+    monkeypatch.setattr("killick.proxy.conversations._IDLE_MAX", 16)
+    monkeypatch.setattr("killick.stores.engine.state._STATES_MAX", 16)
+    monkeypatch.setattr("killick.session.core.session.VERIFIED_MAX", 16)
+
+    async def main() -> None:
+        async with AsyncStore(tmp_path / "s.db", window_seconds=0.001, indexing=False) as store:
+            conversations = Conversations(store, abandon_seconds=60)
+
+            async def one(number: int) -> None:
+                said = [{"role": "user", "content": f"Question {number}"}]
+                asked = {"messages": said, "stream": True, "model": "m"}
+                body = json.dumps(asked).encode()
+                request = read_request("openai-chat", "/v1/chat/completions", body)
+                exchange = await conversations.take(request, None, None, None)
+                exchange.begin()
+                await exchange.until_ready()
+                identified = ANSWER[0].replace(b'"id": "c"', b'"id": "c%d"' % number)
+                await exchange.recording.feed(identified + ANSWER[1])
+                await exchange.finish()
+                conversations.answered(exchange)
+                await store.session(exchange.thread.session.id)
+
+            kept: list[Counter[type]] = []
+            for number in range(241):
+                await one(number)
+                if number in (120, 240):
+                    gc.collect()
+                    kept.append(Counter(type(found) for found in gc.get_objects()))
+            # One left over for each is 120 more; how long ago each cache was aged makes some 20.
+            assert {kind: n for kind, n in (kept[1] - kept[0]).items() if n > 60} == {}
 
     asyncio.run(main())
 

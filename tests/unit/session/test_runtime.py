@@ -5,6 +5,7 @@ import time
 import pytest
 
 from killick import Store, UsageError
+from killick.session.core import session as core
 from killick.session.runtime import random_ids, system_clock
 from killick.stores.memory import MemoryDisk
 
@@ -34,3 +35,17 @@ def test_a_clock_before_1970_is_told_of_and_does_not_panic(monkeypatch: pytest.M
         with pytest.raises(UsageError, match="1969"):
             store.create_session()
         assert store.create_session(id="of-my-own").id == "of-my-own"
+
+
+def test_what_is_remembered_of_opened_sessions_does_not_grow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(core, "VERIFIED_MAX", 8)
+    with Store(MemoryDisk().open()) as store:
+        known = store._core.runtime().verified
+        for _ in range(3 * 8):
+            session = store.create_session()
+            with session.turn("go"):
+                pass
+            assert store.session(session.id).head == session.head
+            assert len(known) <= 8
