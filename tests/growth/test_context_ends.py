@@ -1,7 +1,7 @@
 """A context within a budget costs what is sent, and is that of the whole journal."""
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +126,30 @@ def test_what_comes_late_for_something_far_before_is_told_as_of_all(
             last.record(_message(0))
         whole = _context(session.entries(), "openai-chat", Budget(messages=limit))
         assert session.context("openai-chat", max_messages=limit) == whole
+
+
+@pytest.mark.parametrize("has_result", [False, True])
+def test_an_end_with_the_result_of_a_call_before_it_is_too_short(has_result: bool) -> None:
+    """No store takes such a message today; a journal that has one is read as a whole."""
+    bodies: list[e.Body] = []
+    for number in range(20):
+        turn, is_last = f"turn_{number}", number == 19
+        said = ToolCall("far", "look", "{}") if number == 0 else Text(f"answer {number}")
+        result = ToolResult("far", "found") if is_last and has_result else Text("and more")
+        role: Any = "tool" if is_last and has_result else "assistant"
+        bodies += [
+            e.TurnStarted(turn_id=turn, fence=1, holder="h"),
+            e.MessageRecorded(id=f"q{number}", turn_id=turn, role="user", parts=(Text("go"),)),
+            e.MessageRecorded(id=f"a{number}", turn_id=turn, role="assistant", parts=(said,)),
+            e.MessageRecorded(id=f"b{number}", turn_id=turn, role=role, parts=(result,)),
+            e.TurnEnding(turn_id=turn, status="completed"),
+        ]
+    journal = [e.Entry(seq, 0, body) for seq, body in enumerate(bodies, start=1)]
+    budget, history, last = Budget(messages=2), History(journal), journal[-15:]
+    end = End(last[0].seq, names_provider=False)
+    with pytest.raises(EndTooShort) if has_result else nullcontext():
+        context = _context(last, "neutral", budget, history=history, end=end)
+        assert context == _context(journal, "neutral", budget)
 
 
 def test_what_was_rewound_is_not_read_for_a_context(tmp_path: Path) -> None:
