@@ -46,7 +46,7 @@ async def answer(_session: AsyncSession, turn: AsyncTurn) -> None:
 
 
 @contextlib.asynccontextmanager
-async def answering(_store: AsyncStore) -> AsyncIterator[Runner]:
+async def answering() -> AsyncIterator[Runner]:
     yield Runner(answer, "clock")
 
 
@@ -58,7 +58,7 @@ def run_server(store: str) -> None:
         print(url, flush=True)
 
     asyncio.run(
-        serve(lambda tenant: AsyncStore(store, tenant=tenant), answering, settings, tokens, ready)
+        serve(lambda tenant: AsyncStore(store, tenant=tenant), answering(), settings, tokens, ready)
     )
 
 

@@ -131,7 +131,7 @@ def http_prompt(folder: Path) -> list[str]:
             reply.text("An answer.")
 
     @contextlib.asynccontextmanager
-    async def answering(_store: AsyncStore) -> AsyncIterator[Runner]:
+    async def answering() -> AsyncIterator[Runner]:
         yield Runner(answer, "scripted")
 
     def ready(url: str) -> None:
@@ -141,7 +141,7 @@ def http_prompt(folder: Path) -> list[str]:
         asyncio.run(
             serve(
                 lambda _tenant: AsyncStore(folder / "served.db", indexing=False),
-                answering,
+                answering(),
                 settings,
                 Tokens(folder / "tokens.json"),
                 ready,

@@ -19,7 +19,7 @@ from killick.server.service import ServerSettings
 
 
 @contextlib.asynccontextmanager
-async def answering(_store: AsyncStore) -> AsyncIterator[Runner]:
+async def answering() -> AsyncIterator[Runner]:
     said = "You tell stories in plain paragraphs."
     async with agent_for("on-board", tools=[], instructions=said) as agent:
         yield Runner(agent.answer, agent.name, compact=agent.compact)
@@ -41,7 +41,7 @@ def main() -> None:
     asyncio.run(
         serve(
             lambda tenant: AsyncStore(given.store, tenant=tenant),
-            answering,
+            answering(),
             settings,
             tokens,
             ready,

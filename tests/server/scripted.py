@@ -228,7 +228,7 @@ async def answer(session: AsyncSession, turn: AsyncTurn) -> None:
 
 
 @contextlib.asynccontextmanager
-async def answering(_store: AsyncStore) -> AsyncIterator[Runner]:
+async def answering() -> AsyncIterator[Runner]:
     yield Runner(answer, "scripted")
 
 
@@ -241,6 +241,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=1_000)
     parser.add_argument("--token-streams", type=int, default=200)
     parser.add_argument("--token-requests", type=float, default=100.0)
+    parser.add_argument("--tenants", type=int, default=32)
     parser.add_argument("--beat", type=float, default=15.0)
     parser.add_argument("--head", type=float, default=10.0)
     parser.add_argument("--body-bytes", type=int, default=4 * 1024 * 1024)
@@ -257,6 +258,7 @@ def main() -> None:
         streams=given.streams,
         token_streams=given.token_streams,
         token_requests=given.token_requests,
+        tenants=given.tenants,
         beat_seconds=given.beat,
         head_seconds=given.head,
         body_bytes=given.body_bytes,
@@ -273,7 +275,7 @@ def main() -> None:
             given.store, tenant=tenant, window_seconds=given.window, lease_seconds=given.lease
         )
 
-    asyncio.run(serve(store, answering, settings, tokens, ready))
+    asyncio.run(serve(store, answering(), settings, tokens, ready))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,22 @@
 """A token names its tenant, and shows nothing of another's; a busy one is told to wait."""
 
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
 import pytest
 
-from killick.server.auth import Rate, Tokens
+from killick import AsyncStore, StoreBusy
+from killick.server.auth import Guard, Rate, Tokens
+from killick.server.log import Log
+from killick.server.runner import Runner
+from killick.server.service import ServerSettings, Service
+from killick.server.tenants import Tenants
 from tests.server.client import Server
 from tests.server.conftest import Serve
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -55,6 +67,109 @@ def test_each_tenant_has_its_turns_and_events(serve: Serve) -> None:
                 break
     assert "message" in seen
     assert server.end() == 0  # it ends the parts of all tenants
+
+
+def open_files(server: Server) -> int:
+    """Count what the process has open; of stores on a server, the connections."""
+    return len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells what a process has open")
+def test_few_stores_are_open_however_many_tenants_there_are(serve: Serve) -> None:
+    server = serve("--tenants", "2")
+    names = [f"tenant-{number}" for number in range(8)]
+    tokens = {name: headers(server, name, name) for name in names}
+    for name in names[:2]:
+        made = server.http.post("/api/sessions", json={"title": name}, headers=tokens[name])
+        assert made.status_code == 201, made.text
+    two = open_files(server)
+    for name in names[2:]:
+        assert server.http.get("/api/sessions", headers=tokens[name]).status_code == 200
+    until(lambda: open_files(server) <= two + 2)  # a reader more, or none, of each
+    for name in names[:2]:
+        listed = server.http.get("/api/sessions", headers=tokens[name]).json()["sessions"]
+        assert [session["title"] for session in listed] == [name]
+
+
+def test_a_tenant_that_is_at_work_keeps_its_store_open(serve: Serve) -> None:
+    server = serve("--tenants", "1")
+    busy, other = (headers(server, name, name) for name in ("busy", "other"))
+    session = server.http.post("/api/sessions", json={"title": "x"}, headers=busy).json()["id"]
+    path = f"/api/sessions/{session}"
+    with server.http.stream("GET", f"{path}/events", headers=busy) as events:
+        assert events.status_code == 200
+        refused = server.http.get("/api/sessions", headers=other)
+        assert (refused.status_code, refused.json()["code"]) == (503, "too_many_tenants")
+        assert int(refused.headers["retry-after"]) > 0
+    prompt = {"prompt": "count 20 0.05"}
+    server.http.post(f"{path}/turns", json=prompt, headers=busy).raise_for_status()
+    assert server.http.get("/api/sessions", headers=other).status_code == 503
+    until(lambda: server.http.get("/api/sessions", headers=other).status_code == 200)
+    until(lambda: server.http.get(path, headers=busy).status_code == 200)
+    turns = server.http.get(f"{path}/transcript", headers=busy).json()["turns"]
+    assert [turn["status"] for turn in turns] == ["completed"]
+
+
+@asynccontextmanager
+async def tenants_of(
+    path: Path, before: Callable[[str], Awaitable[object]]
+) -> AsyncIterator[Tenants]:
+    """The tenants of a server without a network; `before` is called with whose store is opened."""
+
+    @asynccontextmanager
+    async def open_store(tenant: str | None) -> AsyncIterator[AsyncStore]:
+        if tenant is not None:
+            await before(tenant)
+        async with AsyncStore(path, tenant=tenant) as store:
+            yield store
+
+    settings = ServerSettings()
+    guard = Guard(settings.host, (), Tokens(path.with_name("tokens.json")))
+    async with open_store(None) as store:
+        own = Service(store, Runner(None, None), settings, guard, Log())
+        async with Tenants(open_store, own) as tenants:
+            yield tenants
+
+
+async def asked(tenants: Tenants, tenant: str) -> str:
+    async with tenants.serving(tenant) as service:
+        return service.settings.tenant
+
+
+def test_a_tenant_whose_store_opens_slowly_keeps_no_other_waiting(tmp_path: Path) -> None:
+    async def main() -> None:
+        let = asyncio.Event()
+
+        async def wait(tenant: str) -> None:
+            if tenant == "slow":
+                await let.wait()
+
+        async with tenants_of(tmp_path / "work.db", wait) as tenants:
+            slow = asyncio.create_task(asked(tenants, "slow"))
+            for _ in range(2):  # the first opens it, the second finds it open
+                async with asyncio.timeout(60):
+                    assert await asked(tenants, "quick") == "quick"
+            assert not slow.done()
+            let.set()
+            assert await slow == "slow"
+
+    asyncio.run(main())
+
+
+def test_a_store_that_cannot_be_opened_is_tried_again_by_the_next_request(tmp_path: Path) -> None:
+    failures = [StoreBusy("not now")]
+
+    async def fail_once(_tenant: str) -> None:
+        if failures:
+            raise failures.pop()
+
+    async def main() -> None:
+        async with tenants_of(tmp_path / "work.db", fail_once) as tenants:
+            with pytest.raises(StoreBusy):
+                await asked(tenants, "acme")
+            assert await asked(tenants, "acme") == "acme"
+
+    asyncio.run(main())
 
 
 def test_a_token_that_asks_too_often_is_told_to_wait(serve: Serve) -> None:

@@ -32,7 +32,7 @@ def test_damage_is_named_in_the_log_and_stops_nothing(
 
     async def run() -> None:
         async with AsyncStore(path) as store:
-            await StoreUpkeep(store, Log()).verify()
+            await StoreUpkeep(store, Log(), {}).verify()
             assert (await (await store.session("good")).info()).title is None
 
     with caplog.at_level(logging.INFO, LOGGER.name):
@@ -51,7 +51,7 @@ def test_a_store_that_cannot_be_read_now_is_verified_the_next_time(
     async def run() -> None:
         async with AsyncStore(tmp_path / "work.db") as store:
             pass
-        task = asyncio.create_task(StoreUpkeep(store, Log()).verify_every(0))
+        task = asyncio.create_task(StoreUpkeep(store, Log(), {}).verify_every(0))
         while len(caplog.records) < 2:
             assert not task.done()
             await asyncio.sleep(0)
@@ -69,7 +69,7 @@ def test_rules_of_retention_are_applied(tmp_path: Path, caplog: pytest.LogCaptur
     async def run() -> None:
         async with AsyncStore(path) as store:
             await store.set_retention(idle_after=timedelta(0))
-            task = asyncio.create_task(StoreUpkeep(store, Log()).apply_retention_every(3_600))
+            task = asyncio.create_task(StoreUpkeep(store, Log(), {}).apply_retention_every(3_600))
             while await store.sessions():
                 assert not task.done()
                 await asyncio.sleep(0)

@@ -118,7 +118,7 @@ def make_app(service: Service) -> ASGIApp:
     app = Starlette(
         routes=routes,
         exception_handlers={HTTPException: nothing},
-        lifespan=lambda _app: beside_requests(service),
+        lifespan=lambda _app: beside_requests(service, {}),
     )
     return GuardMiddleware(app, service)
 
@@ -171,9 +171,10 @@ class _Methods:
 
 
 @contextlib.asynccontextmanager
-async def beside_requests(service: Service) -> AsyncIterator[None]:
+async def beside_requests(service: Service, upkept: dict[str, float]) -> AsyncIterator[None]:
     """Run what a tenant's part needs beside its requests: the feed, recovery, webhooks.
 
+    `upkept` says when its upkeep is due, as of an opening before.
     If interrupted: turns that still run are ended as interrupted.
     """
     service.hub.start()
@@ -192,7 +193,7 @@ async def beside_requests(service: Service) -> AsyncIterator[None]:
             for hook in service.settings.webhooks
         ),
     ]
-    upkeep, settings = StoreUpkeep(service.store, service.log), service.settings
+    upkeep, settings = StoreUpkeep(service.store, service.log, upkept), service.settings
     if settings.verify_seconds is not None:
         verifying = upkeep.verify_every(settings.verify_seconds)
         tasks.append(asyncio.create_task(verifying, name="killick-verify"))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -86,18 +87,20 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         scope["killick.route"] = self._operation.path
-        try:
-            response = compressed(await self._answer(request), request.headers)
-        except Exception as error:  # noqa: BLE001  (told to the client, and to the log)
-            response = refuse(error)
-            if response.status_code >= 500:
-                self._serving.log.failed(request, error)
-        await response(scope, receive, send)
+        async with AsyncExitStack() as part:
+            try:
+                response = compressed(await self._answer(request, part), request.headers)
+            except Exception as error:  # noqa: BLE001  (told to the client, and to the log)
+                response = refuse(error)
+                if response.status_code >= 500:
+                    self._serving.log.failed(request, error)
+            await response(scope, receive, send)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request, part: AsyncExitStack) -> Response:
+        """Answer a request; its tenant's part is open until what it answers was sent."""
         operation = self._operation
         token = self._serving.guard.authorise(request.headers, operation.needs)
-        service = await self._serving.of(token.tenant)
+        service = await part.enter_async_context(self._serving.of(token.tenant))
         for name in operation.headers:
             if not re.search(HEADER, request.headers.get(name, "-")):
                 raise Refused(400, "invalid_request", f"{name} is no such value.")

@@ -9,12 +9,11 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Final, Self
+from typing import Final
 
 import uvicorn
-from msgspec.structs import replace
 
-from killick.server.app import beside_requests, make_app
+from killick.server.app import make_app
 from killick.server.auth import Guard, Tokens
 from killick.server.connections import (
     WAITING_MAX,
@@ -28,19 +27,13 @@ from killick.server.connections import (
 from killick.server.log import Log
 from killick.server.runner import Runner
 from killick.server.service import ServerSettings, Service
-from killick.session.aio import AsyncStore
+from killick.server.tenants import MakeStore, Tenants
 
 TAKEN_AT_ONCE: Final = 16
 """Connections that may be taken before the limit of them is looked at."""
 
 LAST_SECONDS: Final = 4.0
 """After the time for turns: how long ending them, the streams and the store may take."""
-
-MakeStore = Callable[[str | None], AsyncStore]
-"""Opens the store of a tenant; of the server's own for None."""
-
-MakeRunner = Callable[[AsyncStore], AbstractAsyncContextManager[Runner]]
-"""Starts the runner that answers prompts, for as long as the server lasts."""
 
 
 class _Server(QuietServer):
@@ -56,13 +49,14 @@ class _Server(QuietServer):
 
 async def serve(
     make_store: MakeStore,
-    make_runner: MakeRunner,
+    starting: AbstractAsyncContextManager[Runner],
     settings: ServerSettings,
     tokens: Tokens,
     ready: Callable[[str], None] = lambda _url: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then end in order: turns, streams, connections, store.
 
+    The runner that `starting` yields answers prompts of all tenants.
     If interrupted: turns that still run are closed by the next to open their sessions.
     """
     check_exposure(settings.host, tokens)
@@ -74,16 +68,16 @@ async def serve(
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(listener.close)
         store = await stack.enter_async_context(make_store(None))
-        runner = await stack.enter_async_context(make_runner(store))
+        runner = await stack.enter_async_context(starting)
         guard = Guard(
             settings.host,
             settings.allowed_hosts,
             tokens,
             requests_per_second=settings.token_requests,
         )
-        tenants = _Tenants(make_store, make_runner, settings, guard, log)
-        await stack.enter_async_context(tenants)
-        service = Service(store, runner, settings, guard, log, tenants.open)
+        service = Service(store, runner, settings, guard, log)
+        tenants = await stack.enter_async_context(Tenants(make_store, service))
+        service.serve_tenant = tenants.serving
         server = _Server(
             uvicorn.Config(
                 make_app(service),
@@ -100,7 +94,7 @@ async def serve(
                 timeout_graceful_shutdown=1,
             )
         )
-        async with _ending(service, server):
+        async with _ending(tenants, service, server):
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             ready(f"http://{host}:{listener.getsockname()[1]}/")
             tell_manager("READY=1")
@@ -109,59 +103,10 @@ async def serve(
     log.info("ended")
 
 
-class _Tenants:
-    """The parts of other tenants, each in a task of its own from its first request to the end."""
-
-    def __init__(
-        self,
-        make_store: MakeStore,
-        make_runner: MakeRunner,
-        settings: ServerSettings,
-        guard: Guard,
-        log: Log,
-    ) -> None:
-        self._make_store = make_store
-        self._make_runner = make_runner
-        self._settings = settings
-        self._guard = guard
-        self._log = log
-        self._over = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._over.set()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def open(self, tenant: str) -> Service:
-        """Open a tenant's store, and run what its part needs. Raises what opening raises."""
-        opened: asyncio.Future[Service] = asyncio.get_running_loop().create_future()
-        name = f"killick-tenant-{len(self._tasks)}"
-        self._tasks.append(asyncio.create_task(self._run(tenant, opened), name=name))
-        return await asyncio.shield(opened)
-
-    async def _run(self, tenant: str, opened: "asyncio.Future[Service]") -> None:
-        # What is posted to webhooks is of the server's own tenant.
-        settings = replace(self._settings, tenant=tenant, webhooks=())
-        try:
-            async with (
-                self._make_store(tenant) as store,
-                self._make_runner(store) as runner,
-            ):
-                service = Service(store, runner, settings, self._guard, self._log)
-                async with beside_requests(service):
-                    opened.set_result(service)
-                    await self._over.wait()
-        except Exception as error:
-            if opened.done():
-                raise
-            opened.set_exception(error)
-
-
 @contextlib.asynccontextmanager
-async def _ending(service: Service, server: uvicorn.Server) -> AsyncIterator[None]:
+async def _ending(
+    tenants: Tenants, service: Service, server: uvicorn.Server
+) -> AsyncIterator[None]:
     """On a signal: begin no turn, let turns finish, stop them, end streams. A second hurries."""
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
@@ -176,11 +121,13 @@ async def _ending(service: Service, server: uvicorn.Server) -> AsyncIterator[Non
 
     async def end() -> None:
         await asked.wait()
-        service.draining = True
+        service.draining = True  # no other part is opened any more
+        parts = tenants.parts()
+        for part in parts:
+            part.draining = True
         tell_manager("STOPPING=1")
         seconds = service.settings.drain_seconds
         _leave_after(seconds + LAST_SECONDS)
-        parts = service.parts()
         draining = asyncio.ensure_future(_drain(parts, seconds))
         hurrying = asyncio.ensure_future(hurry.wait())
         await asyncio.wait({draining, hurrying}, return_when=asyncio.FIRST_COMPLETED)

@@ -71,6 +71,11 @@ class Turns:
         self.outcomes: dict[str, int] = {"completed": 0, "failed": 0, "interrupted": 0}
 
     @property
+    def is_idle(self) -> bool:
+        """Return whether no turn runs here, or is about to."""
+        return not self._tasks
+
+    @property
     def sessions(self) -> Collection[str]:
         """The sessions of which a turn runs here."""
         return {session.id for session in self._running.values()}
@@ -198,7 +203,7 @@ def _tell(future: "asyncio.Future[T]", value: T) -> None:
 
 @asynccontextmanager
 async def agent_runner(
-    _store: AsyncStore, *, model: str | None, root: Path, allowed: tuple[str, ...] = ()
+    *, model: str | None, root: Path, allowed: tuple[str, ...] = ()
 ) -> AsyncIterator[Runner]:
     """The chat agent. Raises UsageError, in one line, if the model that is named is none.
 

@@ -1,14 +1,13 @@
 """One server: its settings, and the parts that it is made of."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import msgspec
 
 from killick.server.auth import Guard
 from killick.server.hub import Hub
 from killick.server.log import Log
-from killick.server.responses import Refused
 from killick.server.runner import Runner, Turns
 from killick.server.webhooks import Webhook
 from killick.session.aio import AsyncStore
@@ -29,6 +28,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Requests a second of one token."""
     tenant: str = DEFAULT_TENANT
     """Whose sessions clients without a tenant of their own are served."""
+    tenants: int = 32
+    """How many other tenants' stores may be open at once."""
     head_seconds: float = 10.0
     beat_seconds: float = 15.0
     look_seconds: float = 1.0
@@ -40,8 +41,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Between two looks at the rules of retention in the store; None applies none."""
 
 
-OpenTenant = Callable[[str], Awaitable["Service"]]
-"""Opens the store of another tenant, and starts what runs beside requests."""
+ServeTenant = Callable[[str], AbstractAsyncContextManager["Service"]]
+"""Keeps the part of another tenant open, for a request."""
 
 
 class Service:
@@ -54,11 +55,8 @@ class Service:
         settings: ServerSettings,
         guard: Guard,
         log: Log,
-        open_tenant: OpenTenant | None = None,
     ) -> None:
-        self._open_tenant = open_tenant
-        self._others: dict[str, Service] = {}
-        self._opening = asyncio.Lock()
+        self.serve_tenant: ServeTenant | None = None
         self.store = store
         self.settings = settings
         self.guard = guard
@@ -74,20 +72,11 @@ class Service:
         )
         self.draining = False
 
-    async def of(self, tenant: str | None) -> "Service":
-        """Return the part of a token's tenant, which its first request opens.
-
-        Raises what opening a store raises. If interrupted: it is opened all the same.
-        """
-        if tenant is None or tenant == self.settings.tenant:
-            return self
-        async with self._opening:
-            if tenant not in self._others:
-                if self._open_tenant is None or self.draining:
-                    raise Refused(503, "shutting_down", "This tenant is not served here now.")
-                self._others[tenant] = await self._open_tenant(tenant)
-        return self._others[tenant]
-
-    def parts(self) -> "list[Service]":
-        """Return the parts of all tenants that were asked for, this one first."""
-        return [self, *self._others.values()]
+    @asynccontextmanager
+    async def of(self, tenant: str | None) -> AsyncIterator["Service"]:
+        """Keep the part of a token's tenant open, for a request. Raises what opening it raises."""
+        if tenant is None or tenant == self.settings.tenant or self.serve_tenant is None:
+            yield self
+            return
+        async with self.serve_tenant(tenant) as service:
+            yield service

@@ -1,6 +1,8 @@
 """Verifying, and applying retention: done by a server beside requests, if it was told to."""
 
 import asyncio
+import time
+from collections.abc import AsyncIterator
 from typing import Final
 
 from killick.errors import KillickError
@@ -15,18 +17,25 @@ VERIFY_BYTES_A_SECOND: Final = 10_000_000
 class StoreUpkeep:
     """Looks after one tenant's store, again and again. Damage is told, and stops nothing."""
 
-    def __init__(self, store: AsyncStore, log: Log) -> None:
+    def __init__(self, store: AsyncStore, log: Log, due: dict[str, float]) -> None:
+        """`due` says when what was done before is to be done again; it outlives an opening."""
         self._store = store
         self._log = log
+        self._due = due
 
     async def verify_every(self, seconds: float) -> None:
         """Verify all sessions, then wait; the first time at once."""
-        while True:
+        async for _ in self._every(seconds, "verify"):
             try:
                 await self.verify()
             except KillickError as error:
                 self._log.warning("verify_failed", error=type(error).__name__)
-            await asyncio.sleep(seconds)
+
+    async def _every(self, seconds: float, what: str) -> AsyncIterator[None]:
+        while True:
+            await asyncio.sleep(max(0.0, self._due.get(what, 0.0) - time.monotonic()))
+            yield
+            self._due[what] = time.monotonic() + seconds
 
     async def verify(self) -> None:
         """Read all sessions again at a bounded rate, and name in the log what is damaged."""
@@ -52,7 +61,7 @@ class StoreUpkeep:
 
     async def apply_retention_every(self, seconds: float) -> None:
         """Apply the rules that are kept in the store, then wait; the first time at once."""
-        while True:
+        async for _ in self._every(seconds, "retention"):
             try:
                 done = await self._store.apply_retention(dry_run=False)
             except KillickError as error:
@@ -60,4 +69,3 @@ class StoreUpkeep:
             else:
                 removed = sum(removal.done for removal in done)
                 self._log.info("retention", removed=removed, kept=len(done) - removed)
-            await asyncio.sleep(seconds)

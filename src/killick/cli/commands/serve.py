@@ -56,6 +56,8 @@ if TYPE_CHECKING:
               help="How many of them one token may have.")  # fmt: skip
 @click.option("--token-requests", type=click.FloatRange(0, min_open=True), default=100.0,
               show_default=True, help="Requests a second of one token.")  # fmt: skip
+@click.option("--tenants", type=click.IntRange(1), default=32, show_default=True,
+              help="How many other tenants' stores may be open at once.")  # fmt: skip
 @click.option("--verify-every", type=LENGTH, metavar="LENGTH",
               help="Read all sessions again so often, at a bounded rate.")  # fmt: skip
 @click.option("--apply-retention", is_flag=True,
@@ -101,6 +103,7 @@ def serve(
         token_streams=options["token_streams"],
         token_requests=options["token_requests"],
         tenant=os.environ.get("KILLICK_TENANT") or DEFAULT_TENANT,
+        tenants=options["tenants"],
         verify_seconds=None if verify_every is None else verify_every.total_seconds(),
         retention_seconds=86_400.0 if options["apply_retention"] else None,
         webhooks=tuple(
@@ -121,7 +124,7 @@ def serve(
     asyncio.run(
         serve_forever(
             lambda tenant: AsyncStore(url, tenant=tenant),
-            lambda store: agent_runner(store, model=model, root=Path(root), allowed=allow),
+            agent_runner(model=model, root=Path(root), allowed=allow),
             settings,
             Tokens(token_path()),
             ready,
