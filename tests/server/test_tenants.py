@@ -1,7 +1,6 @@
 """A token names its tenant, and shows nothing of another's; a busy one is told to wait."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -74,7 +73,7 @@ def open_files(server: Server) -> int:
     return len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells what a process has open")
+@pytest.mark.linux
 def test_few_stores_are_open_however_many_tenants_there_are(serve: Serve) -> None:
     server = serve("--tenants", "2")
     names = [f"tenant-{number}" for number in range(8)]
