@@ -28,7 +28,7 @@ class _Part:
         self.requests = 0
 
     def is_idle(self) -> bool:
-        """Return whether nobody asks or listens here, and no turn runs."""
+        """Return whether no request is answered here, and no turn runs."""
         if self.requests or not self.opened.done():
             return False
         return self.opened.result().turns.is_idle
@@ -54,8 +54,8 @@ class Tenants:
 
     def parts(self) -> list[Service]:
         """Return the parts that are open, the server's own first."""
-        opened = [part.opened for part in self._parts.values()]
-        return [self._own, *(one.result() for one in opened if one.done())]
+        opened = [part.opened for part in self._parts.values() if part.opened.done()]
+        return [self._own, *(service.result() for service in opened)]
 
     @asynccontextmanager
     async def serving(self, tenant: str) -> AsyncIterator[Service]:

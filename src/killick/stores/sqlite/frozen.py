@@ -113,7 +113,7 @@ class FrozenFile:
         """Visit the last pages in a transaction, on a connection that knows no page from before.
 
         False if a program without Killick wrote in between. Others wait for the turn, so its commit
-        is not synced: the next one's sync makes it durable, and nobody is told of it before.
+        is not synced: the next one's sync makes it durable, and no caller is told of it before.
         """
         with closing(self._connect()) as connection:
             connection.pragma("synchronous", 0)
