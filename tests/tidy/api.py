@@ -1,7 +1,12 @@
-"""The public names and how they are called; `python -m tests.tidy.api` writes api.txt anew."""
+"""The public names and how they are called, as api.txt lists them.
+
+python -m tests.tidy.api              # add new names; those that changed or went stay as they were
+python -m tests.tidy.api --release    # begin anew, at a release
+"""
 
 import enum
 import inspect
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,4 +83,6 @@ def read() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    FILE.write_text("".join(f"{name}{call}\n" for name, call in lines().items()), encoding="utf-8")
+    listed = {} if "--release" in sys.argv else read()
+    names = sorted((lines() | listed).items())
+    FILE.write_text("".join(f"{name}{call}\n" for name, call in names), encoding="utf-8")

@@ -8,9 +8,11 @@ from tests.docs.pages import ROOT
 from tests.tidy import api
 
 
-def unreleased() -> str:
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    return re.split(r"^## ", text, flags=re.MULTILINE)[1]
+def announced(text: str) -> str:
+    """Return the section "Names" of what is not released: elsewhere a name may stand by chance."""
+    unreleased = re.split(r"^## ", text, flags=re.MULTILINE)[1]
+    sections = re.split(r"^### ", unreleased, flags=re.MULTILINE)
+    return "".join(section for section in sections if section.startswith("Names\n"))
 
 
 def unannounced(before: dict[str, str], now: dict[str, str], news: str) -> list[str]:
@@ -21,8 +23,20 @@ def unannounced(before: dict[str, str], now: dict[str, str], news: str) -> list[
 
 
 def test_no_public_name_changes_without_a_word() -> None:
-    """Write a line under "Unreleased"; at a release `python -m tests.tidy.api` begins anew."""
-    assert unannounced(api.read(), api.lines(), unreleased()) == []
+    """Write a line under "Unreleased", "### Names": it says what to use from now on."""
+    news = announced((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    assert unannounced(api.read(), api.lines(), news) == []
+
+
+def test_every_public_name_is_listed() -> None:
+    """Only a listed name is missed when it goes: `python -m tests.tidy.api` lists the new ones."""
+    assert sorted(api.lines().keys() - api.read().keys()) == []
+
+
+def test_a_name_that_stands_elsewhere_is_not_announced() -> None:
+    text = "# Changelog\n\n## Unreleased\n\n### Changed\n\n- `a`\n\n### Names\n\n- `b`\n\n## 0.1\n"
+    assert "`b`" in announced(text)
+    assert "`a`" not in announced(text)
 
 
 @pytest.mark.parametrize(
