@@ -92,7 +92,7 @@ def indexed(text: str) -> str:
     """Return the words of a text with spaces between them, for an index."""
     if text.isascii():
         runs = text.translate(_PLAIN).split()
-        if not runs or len(max(runs, key=len)) <= WORD_CHARS_MAX:
+        if max(map(len, runs), default=0) <= WORD_CHARS_MAX:
             return " ".join(runs)
     return " ".join(word.text for word in words(text))
 
