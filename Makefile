@@ -43,14 +43,13 @@ type: $(STAMP)  ## check types; and with pyright too, that each SDK takes a cont
 	@$(BIN)/basedpyright --level error --pythonpath $(BIN)/python
 
 bench: $(STAMP) $(PEERS) $(PEERED:%=.adaptersvenv/%/.setup-done)  ## measure Killick beside raw SQLite and psycopg, and beside what frameworks ship
-	@$(BIN)/python -m benchmarks $(ARGS)
-	@$(BIN)/python -m benchmarks.links $(ARGS)
-	@$(BIN)/python -m benchmarks.growth $(ARGS)
-	@$(BIN)/python -m benchmarks.postgres $(ARGS)
-	@.benchvenv/bin/python -m benchmarks.peers $(ARGS)
-	@.adaptersvenv/openai_agents/bin/python -m benchmarks.adapters openai_agents
-	@.adaptersvenv/langgraph/bin/python -m benchmarks.adapters langchain
-	@for name in google_adk agent_framework strands pydantic_ai; do .adaptersvenv/$$name/bin/python -m benchmarks.adapters $$name; done
+	@failed=; run() { "$$@" || failed="$$failed $$3"; }; \
+	for name in benchmarks benchmarks.links benchmarks.growth benchmarks.postgres; do run $(BIN)/python -m $$name $(ARGS); done; \
+	run .benchvenv/bin/python -m benchmarks.peers $(ARGS); \
+	for pair in openai_agents:openai_agents langgraph:langchain google_adk:google_adk agent_framework:agent_framework strands:strands pydantic_ai:pydantic_ai; do \
+		run .adaptersvenv/$${pair%:*}/bin/python -m benchmarks.adapters $${pair#*:}; \
+	done; \
+	test -z "$$failed" || { echo "not measured, or not whole:$$failed" >&2; exit 1; }
 
 torture: $(STAMP)  ## run the campaigns that try to lose something, and the properties with new seeds, for a quarter of an hour
 	@$(BIN)/python -m torture

@@ -75,6 +75,14 @@ def main() -> int:
     results: list[Result] = []
     failed: list[str] = []
     where = report.machine(Path(options.dir or tempfile.gettempdir()).resolve())
+    commit, date = report.commit_and_date()
+    run = report.Run(
+        commit=options.commit or commit,
+        date=options.date or date,
+        blocks=blocks,
+        machine=where,
+        results=results,
+    )
     for name in names:
         began = time.monotonic()
         gc.collect()  # what the one before has left behind is not this one's to clear away
@@ -86,16 +94,8 @@ def main() -> int:
             traceback.print_exc()
             failed.append(name)
         print(f"{name}: {time.monotonic() - began:.1f} s", file=sys.stderr)
+        report.keep(options.out, "killick", run)  # of a run that is ended early, what it has found
     print(report.table(results))
-    commit, date = report.commit_and_date()
-    run = report.Run(
-        commit=options.commit or commit,
-        date=options.date or date,
-        blocks=blocks,
-        machine=where,
-        results=results,
-    )
-    report.keep(options.out, "killick", run)
     if options.write_docs:
         report.write_document(run)
     if failed:

@@ -7,8 +7,10 @@ from typing import Any
 
 import anyio
 import apsw
+import msgspec
 
 from benchmarks.appends import beside, lone_caller
+from benchmarks.floor import ceiling_of, floor
 from benchmarks.results import Result, Setting, at_least, at_most
 from benchmarks.stats import per_second
 from benchmarks.writers import many_callers
@@ -47,11 +49,14 @@ def _slow_disk() -> Iterator[None]:
 def slower_disk(setting: Setting) -> list[Result]:
     """What a slower disk does to both ratios: a sync costs both sides the same."""
     lone, many = setting.folder / "lone", setting.folder / "many"
-    lone.mkdir()
-    many.mkdir()
+    bare = setting.folder / "bare"
+    for folder in (lone, many, bare):
+        folder.mkdir()
     with _slow_disk():
         alone = lone_caller(Setting(lone, setting.blocks, setting.scale))
         together = anyio.run(many_callers, many, _WRITERS, setting.blocks, setting.scale)
+        on_bare = Setting(bare, setting.blocks, setting.scale)
+        bounds = [*floor(on_bare)[:1], ceiling_of(on_bare, _WRITERS, indexes=True)]
     slower = f"where a sync takes {_SLOWER_SECONDS * 1000:g} ms longer"
     absolute = f"{per_second(together.ours)}, one raw writer {per_second(together.raw)}"
     return [
@@ -62,4 +67,5 @@ def slower_disk(setting: Setting) -> list[Result]:
             25.0,
             absolute,
         ),
+        *(msgspec.structs.replace(bound, what=f"{bound.what}, {slower}") for bound in bounds),
     ]
