@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import errors
 
 from killick import Store, StoreReadOnly, UsageError
 from killick.stores.postgres import PostgresDatabase, migrate
@@ -141,6 +142,43 @@ def test_a_role_of_one_tenant_sees_no_other_whatever_it_sets(empty: Server) -> N
             )
             rows = connection.execute("SELECT id FROM killick.sessions").fetchall()
             assert len(rows) == seen
+
+
+@pytest.mark.parametrize("role", [PROGRAM, RIVAL])
+def test_what_has_no_tenant_can_be_read_and_not_changed(empty: Server, role: str) -> None:
+    """One update of the state of the index would take the search away from every tenant."""
+    with Connection.connect(empty.conninfo(user=role), autocommit=True) as connection:
+        for table in ("meta", "migrations", "search_state"):
+            connection.execute(f"SELECT count(*) FROM killick.{table}")
+            with pytest.raises(errors.InsufficientPrivilege):
+                connection.execute(f"DELETE FROM killick.{table}")
+        with pytest.raises(errors.InsufficientPrivilege):
+            connection.execute("UPDATE killick.search_state SET damage = 'as a rival says'")
+    with Store(empty.url(user="program"), tenant="victim") as victim:
+        assert list(victim.search("word")) == []
+
+
+def test_two_roles_with_long_names_are_each_bound_to_their_tenant(empty: Server) -> None:
+    """The name of a policy has room for 63 bytes: these two begin with the same ones."""
+    roles = {f"{'a_program_of_a_customer_with_a_long_name' * 2}"[:60] + end: end for end in "xy"}
+    for role, tenant in roles.items():
+        empty.execute(f"CREATE ROLE {role} LOGIN")
+        with Connection.connect(empty.conninfo(), autocommit=True) as connection:
+            grant(connection, "killick", role, tenant)
+    try:
+        with Store(empty.url(), tenant="victim") as victim, victim.create_session().turn("go"):
+            pass
+        for role in roles:
+            with Connection.connect(empty.conninfo(user=role), autocommit=True) as connection:
+                number = tenant_number("victim")
+                connection.execute(f"SET killick_store.tenant = '{number}'")
+                assert connection.execute("SELECT count(*) FROM killick.sessions").fetchall() == [
+                    (0,)
+                ]
+    finally:
+        for role in roles:
+            empty.execute(f"DROP OWNED BY {role}")
+            empty.execute(f"DROP ROLE {role}")
 
 
 def test_every_table_with_a_tenant_has_row_security(empty: Server) -> None:

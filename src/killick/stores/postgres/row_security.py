@@ -5,6 +5,7 @@ the one that `killick_store.tenant` names in this transaction. The owner of the 
 by it. A role that is given to one tenant for good has a second policy, which it cannot set aside.
 """
 
+from hashlib import blake2b
 from typing import Final
 
 from psycopg import errors as pg
@@ -32,8 +33,11 @@ FROM pg_roles AS r, pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespa
 WHERE r.rolname = %s AND n.nspname = %s AND c.relname = 'sessions'
 """
 
-_FOR_ALL: Final = {"meta": "SELECT", "migrations": "SELECT", "search_state": "SELECT, UPDATE"}
-"""Tables without a tenant, and what every store does with them."""
+_FOR_ALL: Final = ("meta", "migrations", "search_state")
+"""Tables without a tenant: what one role changed there, all tenants would feel."""
+
+_NAME_BYTES: Final = 63
+"""PostgreSQL cuts longer names off: then two roles would share a policy."""
 
 
 def is_bound(line: Link, schema: str) -> bool:
@@ -75,10 +79,12 @@ def _grant(connection: Connection, schema: str, role: str, tenant: str | None) -
     to = sql.Identifier(role)
     space = sql.SQL("GRANT USAGE ON SCHEMA {} TO {}")
     connection.execute(space.format(sql.Identifier(schema), to))
-    for table, rights in _FOR_ALL.items():
-        part = sql.SQL(f"GRANT {rights} ON {{}} TO {{}}")
-        connection.execute(part.format(sql.Identifier(schema, table), to))
-    policy = sql.Identifier(f"only_{role}"[:63])
+    for table in _FOR_ALL:
+        named = sql.Identifier(schema, table)
+        # Until 2026-11-19 a role was given more of them.
+        connection.execute(sql.SQL("REVOKE ALL ON {} FROM {}").format(named, to))
+        connection.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(named, to))
+    policy = sql.Identifier(_policy_of(role))
     for table in tables_of_tenants(connection, schema):
         named = sql.Identifier(schema, table)
         rows = sql.SQL("GRANT SELECT, INSERT, UPDATE, DELETE ON {} TO {}")
@@ -88,3 +94,11 @@ def _grant(connection: Connection, schema: str, role: str, tenant: str | None) -
             only = sql.SQL("CREATE POLICY {} ON {} AS RESTRICTIVE TO {} USING (tenant = {})")
             number = sql.Literal(tenant_number(tenant))
             connection.execute(only.format(policy, named, to, number))
+
+
+def _policy_of(role: str) -> str:
+    """Return the name of the policy that binds a role to one tenant."""
+    name = f"only_{role}"
+    if len(name.encode()) <= _NAME_BYTES:
+        return name
+    return f"only_{blake2b(role.encode(), digest_size=16).hexdigest()}"
