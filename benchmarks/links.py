@@ -4,15 +4,17 @@ Both sides run in one process, block by block: with links, and with none made, h
 Entries have 600 bytes. An append that shares its commit with 63 others is the usual one under load;
 one that is alone in it also pays for one more page of SQLite's log, which is measured by itself:
 bare statements with and without it. On PostgreSQL it is the client's time; the server is given 32
-bytes more for each of two rows that it writes anyway.
+bytes more for each of two rows that it writes anyway. There a lone append waits for the server, and
+what hashes is no longer in the processor's caches: the hashes alone are measured by themselves.
 """
 
 import argparse
 import random
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import blake2b, sha256
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -35,14 +37,29 @@ from tests.servers import Server
 
 _MICROSECONDS = 2.0
 _BYTES = 40
+_NOTHING_HASHED = sha256()
+_LINKED = bytes(175)
+"""As many bytes as a message's link is of."""
+
+
+def hash_of_nothing(_: bytes) -> bytes:
+    return b""
+
+
+def both_hashes(data: bytes) -> bytes:
+    """The least that a link needs: the hash of the body, and the SHA-256 of as much as it is of."""
+    blake2b(data, digest_size=32).digest()
+    link = _NOTHING_HASHED.copy()
+    link.update(_LINKED)
+    return link.digest()
 
 
 @contextmanager
-def unlinked() -> Iterator[None]:
+def unlinked(body_hash: Callable[[bytes], bytes] = hash_of_nothing) -> Iterator[None]:
     """No link is made and none is saved."""
     engine: Any = state
     made, hashed, saved = engine.link_of, engine.body_hash, SqliteTransaction.save_links
-    engine.link_of, engine.body_hash = lambda *_: None, lambda _: b""
+    engine.link_of, engine.body_hash = lambda *_: None, body_hash
     SqliteTransaction.save_links = lambda self: self.links.clear()  # type: ignore[method-assign]
     try:
         yield
@@ -99,6 +116,21 @@ def cost(database: Database, count: int, together: int, blocks: int) -> Pairs:
     with_.append(count, together)
     bare()
     return paired(lambda: with_.append(count, together), bare, blocks)
+
+
+def hashes_alone(database: Database, count: int, blocks: int) -> Pairs:
+    """One row in each commit, with and without the two hashes made; neither is saved."""
+    hashing, bare = Appender(database, "hashing"), Appender(database, "bare")
+
+    def append(appender: Appender, body_hash: Callable[[bytes], bytes]) -> float:
+        with unlinked(body_hash):
+            return appender.append(count, 1)
+
+    for appender in (hashing, bare):
+        append(appender, both_hashes)
+    return paired(
+        lambda: append(hashing, both_hashes), lambda: append(bare, hash_of_nothing), blocks
+    )
 
 
 def added(what: str, pairs: Pairs, goal: float | None = _MICROSECONDS) -> Result:
@@ -177,6 +209,9 @@ def on_postgres(count: int, blocks: int) -> list[Result]:
     try:
         database = PostgresDatabase(server.url())
         results = costs("PostgreSQL", database, count, blocks)
+        hashes = hashes_alone(database, count, blocks)
+        floor = "floor of the line before: the same, with both hashes made and nothing saved"
+        results.append(added(floor, hashes, None))
         database.close()
         size = "SELECT sum(pg_column_size(e.*)) FROM killick.entries AS e"
         entries = int(

@@ -24,6 +24,8 @@ from killick.model import entries as e
 
 LINK_BYTES: Final = 32
 _BEGIN: Final = bytes(LINK_BYTES)
+_NOTHING_HASHED: Final = sha256()
+"""Copied for each link: OpenSSL looks its SHA-256 up for a new one."""
 
 
 class LinkedEntry(e.Entry, frozen=True, gc=False):
@@ -60,7 +62,9 @@ def link_of(
     """Return the link of an entry; `name` is its identity, `hashed` the hash of its body."""
     text = f"{seq} {at_us} {len(session_id)} {len(kind)} {session_id}{kind}{name}"
     data = text.encode("utf-8", "surrogatepass")
-    return sha256((before or _BEGIN) + hashed + data).digest()
+    link = _NOTHING_HASHED.copy()
+    link.update((before or _BEGIN) + hashed + data)
+    return link.digest()
 
 
 def matches(
