@@ -264,7 +264,7 @@ def test_what_is_kept_in_memory_is_the_same_after_twice_as_many_conversations(
     monkeypatch.setattr("killick.proxy.conversations._RESPONSES_MAX", 40)
     monkeypatch.setattr("killick.proxy.conversations._IDLE_MAX", 16)
     monkeypatch.setattr("killick.stores.engine.state._STATES_MAX", 16)
-    monkeypatch.setattr("killick.session.core.session.VERIFIED_MAX", 16)
+    monkeypatch.setattr("killick.session.runtime._VERIFIED_MAX", 16)
 
     async def main() -> None:
         async with AsyncStore(tmp_path / "s.db", window_seconds=0.001, indexing=False) as store:

@@ -63,6 +63,9 @@ EXIT_SECONDS: Final = 5.0
 
 _READ_THREADS: Final = 4
 
+_VERIFIED_MAX: Final = 4_096
+"""Of how many sessions it is remembered that they were checked; beyond, the older half goes."""
+
 
 class Process:
     """Stands for this process; a child after fork() has another. Comparing it is no system call."""
@@ -183,6 +186,15 @@ class Runtime:
         """Count what was done since the store was opened here, and what is open now."""
         turns, followers = len(self._turns), self.watcher.followers
         return self.writer.metrics.figures(turns=turns, followers=followers)
+
+    def remember_verified(self, key: int, head: int) -> None:
+        """Note up to which entry a session was checked."""
+        known = self.verified
+        known.pop(key, None)  # the newest goes last
+        if len(known) >= _VERIFIED_MAX:
+            for oldest in list(known)[: _VERIFIED_MAX // 2]:  # other threads open sessions, too
+                known.pop(oldest, None)
+        known[key] = head
 
     # -- turns that run here -------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ import time
 import pytest
 
 from killick import Store, UsageError
-from killick.session.core import session as core
 from killick.session.runtime import random_ids, system_clock
 from killick.stores.memory import MemoryDisk
 
@@ -40,12 +39,15 @@ def test_a_clock_before_1970_is_told_of_and_does_not_panic(monkeypatch: pytest.M
 def test_what_is_remembered_of_opened_sessions_does_not_grow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(core, "VERIFIED_MAX", 8)
+    monkeypatch.setattr("killick.session.runtime._VERIFIED_MAX", 8)
     with Store(MemoryDisk().open()) as store:
         known = store._core.runtime().verified
         for _ in range(3 * 8):
             session = store.create_session()
             with session.turn("go"):
                 pass
+            before = list(known)
             assert store.session(session.id).head == session.head
             assert len(known) <= 8
+            assert list(known)[:-1] == [one for one in before if one in known]
+            assert len(known) > len(before) // 2, "the newer half is still known"

@@ -67,8 +67,6 @@ if TYPE_CHECKING:  # the views are loaded when one is asked for
 
 VERIFIED_ON_OPEN: Final = 10_000
 """How many of the newest entries are checked when a session is opened; older ones when read."""
-VERIFIED_MAX: Final = 4_096
-"""Of how many sessions it is remembered that they were checked; then they are checked anew."""
 
 PAGE: Final = 1_000
 _LONG_PAGE: Final = 10_000  # of all entries
@@ -100,9 +98,7 @@ def _open(runtime: Runtime, reader: Reader, session_id: str) -> tuple[SessionRow
     if verified < row.head:
         oldest = max(verified, row.head - VERIFIED_ON_OPEN)
         reader.entries(row.key, after=oldest)
-        if len(runtime.verified) >= VERIFIED_MAX:
-            runtime.verified.clear()
-        runtime.verified[row.key] = row.head
+        runtime.remember_verified(row.key, row.head)
     return row, is_dead(reader, row, surely=True)
 
 
