@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -176,6 +176,51 @@ def test_with_cancel_upstream_the_answer_is_given_up(tmp_path: Path) -> None:
         running.end()
     (session,) = stored(tmp_path / "s.db")
     assert session["said"][1][:2] == ("assistant", "partial")
+
+
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+_WORD = b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"Once"}}]}\n\n'
+
+
+@pytest.mark.parametrize(
+    "said", [b"", _HEAD + b"%x\r\n%s\r\n" % (len(_WORD), _WORD)], ids=["nothing", "a word"]
+)
+def test_with_cancel_upstream_a_model_that_thinks_is_given_up_at_once(
+    tmp_path: Path, said: bytes
+) -> None:
+    """It says nothing more, so that nothing but the client's leaving can end the wait."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as model,
+        proxy(
+            tmp_path / "s.db", f"http://127.0.0.1:{model.getsockname()[1]}", "--cancel-upstream"
+        ) as running,
+    ):
+        model.settimeout(30)
+        client = socket.create_connection(running.address)
+        body = json.dumps(body_of("openai-chat", [("user", "a story")], stream=True)).encode()
+        client.sendall(
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Length: %d\r\n\r\n" % len(body) + body
+        )
+        asked, _ = model.accept()
+        with asked:
+            asked.settimeout(30)
+            request = asked.recv(65_536)
+            while not request.endswith(body):
+                request += asked.recv(65_536)
+            asked.sendall(said)
+            while said and b"Once" not in client.recv(65_536):
+                pass
+            client.close()
+            with suppress(ConnectionResetError):
+                assert asked.recv(1) == b""
+        until(lambda: _figure(running.url, "clients_gone") == 1)
+        running.end()
+    (session,) = stored(tmp_path / "s.db")
+    assert session["said"] == [
+        ("user", "complete", "a story"),
+        *([("assistant", "partial", "Once")] if said else []),
+    ]
 
 
 def test_refusals_and_retries_are_attempts_of_one_turn(tmp_path: Path) -> None:

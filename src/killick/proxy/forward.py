@@ -7,8 +7,15 @@ last event passes after the message is durable.
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
-from typing import Any, Final, Literal
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    MutableMapping,
+)
+from typing import Any, Final, Literal, NoReturn, TypeVar, cast
 
 import httpcore2
 import msgspec
@@ -44,6 +51,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 WhenDegraded = Literal["pass", "refuse"]
+T = TypeVar("T")
 
 _ENDS_AT_ONCE: Final = frozenset({"anthropic", "openai-responses"})
 """Shapes whose end mark is their last event; the others count tokens after it."""
@@ -258,7 +266,8 @@ class _Passage:
         self._early = b""
         self._calls = 0
         self._feeding: asyncio.Future[None] | None = None
-        self._gone = asyncio.Event()
+        self._gone = False
+        self._patience: asyncio.Timeout | None = None
 
     async def run(self) -> None:
         content: Any = None
@@ -317,15 +326,17 @@ class _Passage:
         """Notice a client that goes away. That is no Stop: the answer is read to its end."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._gone.set()
+        self._gone = True
         self._proxy.figures.clients_gone += 1
+        if self._patience is not None:
+            self._patience.reschedule(0)
 
     # -- the way back ----------------------------------------------------------------------------
 
     async def _pass_on(self, content: Any) -> None:
         proxy = self._proxy
         try:
-            response = await proxy.send_on(self._scope, self._route, content)
+            response = await self._unless_gone(proxy.send_on(self._scope, self._route, content))
         except FAILURES as error:
             proxy.figures.upstream_failed += 1
             await self._finish(UpstreamError(f"the model's server was not reached: {_why(error)}"))
@@ -364,16 +375,31 @@ class _Passage:
     async def _chunks(self, response: httpcore2.Response) -> AsyncIterator[bytes]:
         """Yield the bytes of the answer. A broken connection breaks the client's too."""
         try:
-            stream: Any = response.stream
-            async for chunk in stream:
-                if self._gone.is_set() and self._proxy.settings.cancel_upstream:
-                    await self._finish(None, "the client went away")
-                    raise AnswerCut
+            chunks = aiter(cast("AsyncIterable[bytes]", response.stream))
+            while (chunk := await self._unless_gone(anext(chunks, None))) is not None:
+                if self._gone and self._proxy.settings.cancel_upstream:
+                    await self._give_up()
                 yield chunk
         except FAILURES as error:
             self._proxy.figures.upstream_cut += 1
             await self._finish(UpstreamError(f"the answer broke off: {_why(error)}"))
             raise AnswerCut from error
+
+    async def _unless_gone(self, waiting: Awaitable[T]) -> T:
+        """Wait for the model's server; with `cancel_upstream` no longer than the client does."""
+        if not self._proxy.settings.cancel_upstream:
+            return await waiting
+        try:
+            async with asyncio.timeout(0 if self._gone else None) as self._patience:
+                return await waiting
+        except TimeoutError:
+            await self._give_up()
+        finally:
+            self._patience = None
+
+    async def _give_up(self) -> NoReturn:
+        await self._finish(None, "the client went away")
+        raise AnswerCut
 
     async def _pass_only(self, response: httpcore2.Response) -> None:
         async for chunk in self._chunks(response):
