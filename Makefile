@@ -44,7 +44,7 @@ type: $(STAMP)  ## check types; and with pyright too, that each SDK takes a cont
 
 bench: $(STAMP) $(PEERS) $(PEERED:%=.adaptersvenv/%/.setup-done)  ## measure Killick beside raw SQLite and psycopg, and beside what frameworks ship
 	@failed=; run() { "$$@" || failed="$$failed $$3"; }; \
-	for name in benchmarks benchmarks.links benchmarks.growth benchmarks.postgres; do run $(BIN)/python -m $$name $(ARGS); done; \
+	for name in benchmarks benchmarks.links benchmarks.growth benchmarks.backups benchmarks.postgres; do run $(BIN)/python -m $$name $(ARGS); done; \
 	run .benchvenv/bin/python -m benchmarks.peers $(ARGS); \
 	for pair in openai_agents:openai_agents langgraph:langchain google_adk:google_adk agent_framework:agent_framework strands:strands pydantic_ai:pydantic_ai; do \
 		run .adaptersvenv/$${pair%:*}/bin/python -m benchmarks.adapters $${pair#*:}; \

@@ -150,7 +150,7 @@ def _as_figures(receipt: Any) -> dict[str, float]:
 
 
 def _measured(path: Path, erase: Callable[[], dict[str, float]]) -> Cost:
-    with _appending(path) as appended, _watched() as turns:
+    with appending(path) as appended, _watched() as turns:
         bytes_before, cpu, began = _written(), _cpu(), time.perf_counter()
         figures = erase()
         seconds = time.perf_counter() - began
@@ -195,7 +195,7 @@ def _watched() -> Iterator[list[float]]:
 
 
 @contextmanager
-def _appending(path: Path) -> Iterator[list[float]]:
+def appending(path: Path) -> Iterator[list[float]]:
     """Let another process append all the while; its times are there at the end."""
     took: list[float] = []
     command = [sys.executable, "-m", "benchmarks.erasing", str(path)]

@@ -7,7 +7,9 @@ list looks for. Times are medians; `tests/growth` fixes the laws by counting ste
 
 import argparse
 import json
+import shutil
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -208,19 +210,24 @@ def _erased(folder: Path, sizes: tuple[int, ...]) -> str:
     costs = [erasing.erase_some(path) for path in paths]
     firsts = [json.loads(path.with_name(f"{path.name}.first").read_text("utf-8")) for path in paths]
     retained = erasing.retain(paths[-1])
+    with tempfile.TemporaryDirectory(dir=folder) as copies:  # the file of a store does not shrink
+        blobs = erasing.erase_blobs(Path(shutil.copy(paths[0], copies)))
     heads = [
         f"{size:,} sessions ({path.stat().st_size / 1e6:,.0f} MB)"
         for size, path in zip(sizes, paths, strict=True)
     ]
+    count, size = erasing.BLOBS
+    large = f"1,000 sessions, one with {count} blobs of {size / 1e6:.0f} MB"
     many = f"{retained['sessions']:.0f} of the last by a rule of retention"
     once = " | ".join(f"{first['bytes'] / 1e6:.1f} MB" for first in firsts)
     lines = [
-        f"| erasing a session of 22 entries | law | {' | '.join(heads)} | {many} |",
-        f"|---|---|{'---|' * (len(sizes) + 1)}",
-        f"| bytes written by the first in a store | linear, once | {once} | |",
+        f"| erasing a session of 22 entries | law | {' | '.join(heads)} | {many} | {large} |",
+        f"|---|---|{'---|' * (len(sizes) + 2)}",
+        f"| bytes written by the first in a store | linear, once | {once} | | |",
     ]
     for name, (law, key, factor, unit) in ERASED.items():
-        figures = " | ".join(f"{cost[key] * factor:,.1f} {unit}" for cost in (*costs, retained))
+        each = (*costs, retained, blobs)
+        figures = " | ".join(f"{cost[key] * factor:,.1f} {unit}" for cost in each)
         lines.append(f"| {name} | {law} | {figures} |")
     return "\n".join(lines)
 
