@@ -1,5 +1,6 @@
 """What begins with a slash, typed in a terminal: each does what it says, or says why not."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.recorders.server import Scripted
 
 pytestmark = pytest.mark.timeout(180)
 
+GUIDE = (Path(__file__).parents[2] / "docs" / "how-to" / "chat.md").read_text(encoding="utf-8")
 REFUSED = "has to wait: a turn runs."
 
 
@@ -31,6 +33,11 @@ def terminal(chat: Chat, session: Session) -> Terminal:
     terminal = chat("--session", session.id)
     terminal.shows("> ", after=terminal.shows("The last turn of 'Kelp':"))
     return terminal
+
+
+def test_the_guide_lists_every_command_and_no_other() -> None:
+    rows = [line.partition(" | ")[0] for line in GUIDE.splitlines() if line.startswith("| `/")]
+    assert sorted(re.findall(r"`/(\w+)", " ".join(rows))) == sorted(COMMANDS)
 
 
 def typed(terminal: Terminal, text: str, *expected: str) -> None:
