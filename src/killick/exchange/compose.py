@@ -27,7 +27,6 @@ from killick.model.sessions import Namer, Parent
 
 _ID_CHARS: Final = 200
 _TEXT_CHARS: Final = 10_000
-_TITLE_CHARS: Final = 80
 _DIGEST_CHARS: Final = 16
 _LOOKED_AT: Final = 500
 """How many records a session's beginning may wait for the first time in it."""
@@ -239,7 +238,7 @@ class Composer:
             yield from self._end_without_record(location, "crashed")
         if turn is not None or is_settled:
             # What was injected belongs to the prompt that may follow; it is a note until then.
-            self._asides = [(at_us, _as_note(aside)) for at_us, aside in self._asides]
+            self._asides = [(at_us, aside.as_note()) for at_us, aside in self._asides]
             yield from self._read_asides()
 
     def _leave_open(self) -> None:
@@ -287,11 +286,10 @@ class Composer:
         if isinstance(record, r.OpaqueRecord):
             held = bool(self._asides) if turn is None else turn.is_answered
         elif isinstance(record, r.MessageRecord):
-            held = (
-                _is_instruction(record)
-                if turn is None
-                else (turn.is_answered and _is_injected(record))
-            )
+            if turn is None:
+                held = record.is_instruction
+            else:
+                held = turn.is_answered and record.is_injected
         else:
             return False
         if held:
@@ -449,7 +447,7 @@ class Composer:
             known.prompted_turns.append(turn.seq)
         yield from self._write_message(record, turn, key, content_hash)
         if record.begins_turn and record.person and self.facts.prompt is None:
-            self.facts.prompt = _first_line(record)
+            self.facts.prompt = record.first_line
         for held in [held for held in turn.held if held.result.call_id in turn.open_calls]:
             turn.held.remove(held)
             yield from self._add_result(held)
@@ -691,30 +689,6 @@ def _is_of(call: _Call, turn: _Turn | None) -> bool:
 def _is_of_model(part: Part) -> bool:
     sealed = isinstance(part, Opaque) and part.provider == "anthropic"
     return sealed or isinstance(part, Reasoning | ToolCall)
-
-
-def _is_injected(record: r.MessageRecord) -> bool:
-    """Tell whether this is something that an agent says to the model on the user's side."""
-    return record.role == "user" and not (record.person or record.begins_turn)
-
-
-def _is_instruction(record: r.MessageRecord) -> bool:
-    """Tell whether this is injected, or said to the model on the system's side."""
-    return _is_injected(record) or (record.role == "system" and not record.begins_turn)
-
-
-def _as_note(record: r.OpaqueRecord | r.MessageRecord) -> r.OpaqueRecord:
-    if isinstance(record, r.OpaqueRecord):
-        return record
-    text = "\n".join(part.text for part in record.parts if isinstance(part, Text))
-    data: Json = {"id": record.key, "role": record.role, "text": text}
-    return r.OpaqueRecord(location=record.location, name="injected", data=data)
-
-
-def _first_line(record: r.MessageRecord) -> str | None:
-    """Return the first line of a prompt that says something."""
-    text = "\n".join(part.text for part in record.parts if isinstance(part, Text)).strip()
-    return text.splitlines()[0].strip()[:_TITLE_CHARS] or None if text else None
 
 
 def _text_hash(record: r.MessageRecord) -> int:

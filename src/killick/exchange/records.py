@@ -12,7 +12,7 @@ import msgspec
 from killick.journal.kinds import digest
 from killick.model.causes import Cause
 from killick.model.entries import Usage
-from killick.model.messages import Image, Json, Part, Role, ToolResult
+from killick.model.messages import Image, Json, Part, Role, Text, ToolResult
 from killick.model.sessions import Namer, Project
 
 Action = Literal["new", "grown", "unchanged", "forked", "left"]
@@ -21,6 +21,8 @@ SettledBy = Literal["process", "age", "as-is"]
 
 PROBLEMS_KEPT: Final = 100
 """How many problems of a session its `imported` entry lists; all are in the report."""
+
+_TITLE_CHARS: Final = 80
 
 
 class SourceLocation(msgspec.Struct, frozen=True, gc=False):
@@ -92,6 +94,30 @@ class MessageRecord(Record, kw_only=True):
     person: bool = True
     model: bool = True
 
+    @property
+    def first_line(self) -> str | None:
+        """Return the first line of it that says something."""
+        text = self._text().strip()
+        return text.splitlines()[0].strip()[:_TITLE_CHARS] or None if text else None
+
+    @property
+    def is_injected(self) -> bool:
+        """Tell whether an agent says it to the model on the user's side."""
+        return self.role == "user" and not (self.person or self.begins_turn)
+
+    @property
+    def is_instruction(self) -> bool:
+        """Tell whether it is injected, or said to the model on the system's side."""
+        return self.is_injected or (self.role == "system" and not self.begins_turn)
+
+    def as_note(self) -> "OpaqueRecord":
+        """Return what stands for it where no turn takes it."""
+        data: Json = {"id": self.key, "role": self.role, "text": self._text()}
+        return OpaqueRecord(location=self.location, name="injected", data=data)
+
+    def _text(self) -> str:
+        return "\n".join(part.text for part in self.parts if isinstance(part, Text))
+
 
 class ResultRecord(Record, kw_only=True):
     """The result of a tool call."""
@@ -144,6 +170,9 @@ class OpaqueRecord(Record, kw_only=True):
 
     name: str
     data: Json
+
+    def as_note(self) -> "OpaqueRecord":
+        return self
 
 
 class ArchiveRecord(Record, kw_only=True):
