@@ -68,7 +68,11 @@ def pages() -> Iterator[tuple[str, str]]:
 def page(title: str, paths: list[str]) -> str:
     rows = [row for path in paths for row in numbers(path)]
     table = ["## Numbers\n\n| parameter | default |\n|---|---|\n" + "\n".join(rows)] if rows else []
-    return "\n\n".join([f"# {title}", *(f"::: {path}" for path in paths), *table]) + "\n"
+    head = [
+        f"# {title}",
+        "[Parameters](../docs/parameters.md) explains those that a docstring does not name.",
+    ]
+    return "\n\n".join([*head, *(f"::: {path}" for path in paths), *table]) + "\n"
 
 
 def numbers(path: str) -> Iterator[str]:
