@@ -192,7 +192,7 @@ def test_a_server_with_one_that_is_not_or_without_any_is_a_failure_with_its_reas
             with pytest.raises(httpcore2.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
                 await text(upstream)
         async with asking(_plain, "https") as upstream:
-            with pytest.raises(httpcore2.ConnectError, match="(?i)ssl"):
+            with pytest.raises(httpcore2.ConnectError, match=r"(?i)ssl"):
                 await text(upstream)
 
     asyncio.run(main())
