@@ -127,7 +127,7 @@ def test_a_session_that_goes_on_grows(store: Store, other: Store, tmp_path: Path
     actions = set()
     for end in range(1, len(lines) + 1):
         if b"I look." in lines[end - 1]:
-            continue  # in the middle of an answer
+            continue  # in the middle of an answer: then it is two messages here
         report = bring(store, *sources(tmp_path, b"".join(lines[:end])))
         actions |= {one.action for one in report.sessions}
         check_sound(store)
@@ -137,6 +137,40 @@ def test_a_session_that_goes_on_grows(store: Store, other: Store, tmp_path: Path
     assert said(session) == said(at_once)
     for name in ("anthropic", "openai-chat"):
         assert session.context(name).messages == at_once.context(name).messages
+    again = bring(store, *sources(tmp_path, b"".join(lines)))
+    assert [one.action for one in again.sessions] == ["unchanged"]
+
+
+def blocks(session: Session) -> list[str]:
+    """What a model is told, whatever messages it lies in; a thought alone in one is not told."""
+    told = [block for one in session.context("anthropic").messages for block in one["content"]]
+    return sorted(json.dumps(block) for block in told if block["type"] != "thinking")
+
+
+@pytest.mark.parametrize("through", [2, 3, 4, 5])
+def test_an_answer_that_came_in_before_it_was_whole_goes_on(
+    store: Store, other: Store, tmp_path: Path, through: int
+) -> None:
+    """Claude Code writes a line for each block of an answer."""
+    file = File()
+    file.user("Look.")
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
+    file.answer(
+        "msg_1", thought, text("I look."), use("t1", command="ls"), use("t2", command="pwd")
+    )
+    file.user(result("t1", "one"))
+    file.user(result("t2", "two"))
+    file.answer("msg_2", text("Done."), stop="end_turn")
+    lines = file.data().splitlines(keepends=True)
+    bring(store, *sources(tmp_path, b"".join(lines[:through])))
+    report = bring(store, *sources(tmp_path, b"".join(lines)))
+    assert [one.action for one in report.sessions] == ["grown"]
+    session = only(store, report)
+    assert session.turns()[-1].continues == session.turns()[0].id
+    assert states(session) == {"t1": "finished", "t2": "finished"}
+    whole = only(other, bring(other, *sources(tmp_path, file.data())))
+    assert blocks(session) == blocks(whole)
+    check_sound(store)
     again = bring(store, *sources(tmp_path, b"".join(lines)))
     assert [one.action for one in again.sessions] == ["unchanged"]
 

@@ -3,6 +3,7 @@
 import json
 import os
 import sqlite3
+import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from killick import Store
 from killick.exchange import import_paths
-from killick.exchange.importer import detect
+from killick.exchange.importer import OPEN, detect
 from tests.exchange import made, test_claude_code, test_codex, test_hermes
 from tests.exchange.sources import NOW, jsonl
 
@@ -160,3 +161,21 @@ def test_a_copy_is_as_old_as_what_it_says(store: Store, tmp_path: Path) -> None:
     assert [(one.location.file, one.location.line) for one in report.skipped] == [
         (str(tmp_path / "a.jsonl"), 4)
     ]
+
+
+@pytest.mark.linux
+def test_a_file_that_a_process_holds_open_is_not_taken_for_a_copy(
+    store: Store, tmp_path: Path
+) -> None:
+    file = test_claude_code.File()  # it says things of an earlier year, and is written just now
+    file.user("List the files.")
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(file.data())
+    with path.open("ab") as held:
+        agent = subprocess.Popen(["sleep", "600"], stdout=held)
+    try:
+        (outcome,) = import_paths(store, [path]).sessions
+        assert (outcome.action, outcome.why, outcome.settled_by) == ("left", OPEN, "process")
+    finally:
+        agent.kill()
+        agent.wait()

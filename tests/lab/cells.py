@@ -26,6 +26,8 @@ REFUSED: Final = "the pond is closed"
 _SETTLED_SECONDS: Final = 1.5
 _SAMPLE_SECONDS: Final = 0.1
 _PRESSED_MAX: Final = 4
+_PRESSED_SECONDS: Final = 60
+"""A second Ctrl+C cuts off what an agent still saves: a busy machine needs as long."""
 
 
 @dataclass
@@ -163,7 +165,7 @@ def _press_ctrl_c(process: subprocess.Popen[bytes]) -> None:
     for pressed in range(1, _PRESSED_MAX + 1):
         os.killpg(process.pid, signal.SIGINT)
         try:
-            process.wait(20)
+            process.wait(_PRESSED_SECONDS)
         except subprocess.TimeoutExpired:
             if pressed == _PRESSED_MAX:
                 raise

@@ -180,16 +180,20 @@ class _Once:
 
 
 def _rests(file: DiscoveredFile, now_us: int, once: _Once) -> tuple[bool, SettledBy]:
-    """Tell whether its agent is done with the file. A copy is younger than its content."""
+    """Tell whether its agent is done with the file.
+
+    A copy is younger than its content; of one, an agent in the folder says nothing.
+    """
     format_ = READERS.get(file.format)
-    if format_ is None:
+    if format_ is None or rested(file.changed_us, now_us):
         return True, "age"
     told_us = format_.newest_us(file.path)
-    written_us = file.changed_us if told_us is None else min(file.changed_us, told_us)
-    if rested(written_us, now_us):
-        return True, "age"
+    is_copy = told_us is not None and rested(told_us, now_us)
     files, writers = written_files(file.path), once.writers
-    living = writers is not None and writers.has(files, format_.commands, file.folder)
+    commands = () if is_copy else format_.commands
+    living = writers is not None and writers.has(files, commands, file.folder)
+    if is_copy and not living:
+        return True, "age"
     return settled(files, writers, living=living)
 
 

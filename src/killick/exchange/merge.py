@@ -475,7 +475,10 @@ class _Stored:
         return seqs, names, cut
 
     def _cut_off(self, at: int, offered: e.Body | None) -> tuple[int, tuple[Part, ...] | None]:
-        """Pass over a message whose stream was cut off here; return what there is of it."""
+        """Pass over a message that was cut off here, or came in before it was whole.
+
+        Return what there is of it.
+        """
         stored = self._next_said(at)
         if stored is not None and _is_begun(self._page[stored].body, offered):
             at, offered = stored + 1, ended(offered) if offered is not None else None
@@ -485,6 +488,10 @@ class _Stored:
         if stored is not None and isinstance(offered, e.MessageEnded):
             body = self._page[stored].body
             if isinstance(body, e.MessageEnded) and body.id == offered.id:
+                return stored + 1, body.parts
+        if stored is not None and isinstance(offered, e.MessageRecorded):
+            body = self._page[stored].body
+            if isinstance(body, e.MessageRecorded) and _goes_on(body, offered):
                 return stored + 1, body.parts
         return at, None
 
@@ -566,6 +573,14 @@ def _body_at(unit: Unit, index: int) -> e.Body | None:
 def _is_begun(stored: e.Body, offered: e.Body | None) -> bool:
     """Tell whether the stored entry is the beginning of a message that is offered whole."""
     return isinstance(offered, e.MessageRecorded) and is_same(stored, begun(offered))
+
+
+def _goes_on(stored: e.MessageRecorded, offered: e.MessageRecorded) -> bool:
+    """Tell whether the offered message is the stored one with more parts behind it."""
+    had = len(stored.parts)
+    return (stored.id, stored.role) == (offered.id, offered.role) and (
+        had < len(offered.parts) and stored.parts == offered.parts[:had]
+    )
 
 
 def _rest_of(unit: Unit, count: int, known: set[str], cut: tuple[Part, ...] | None) -> Unit | None:
