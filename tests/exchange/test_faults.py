@@ -200,6 +200,26 @@ def test_a_turn_that_came_in_interrupted_is_continued(store: Store, tmp_path: Pa
     assert [one.action for one in again.sessions] == ["unchanged"]
 
 
+def test_a_turn_whose_ending_alone_came_later_is_completed(store: Store, tmp_path: Path) -> None:
+    call = {"type": "function_call", "name": "shell", "arguments": "{}", "call_id": "c1"}
+    lines = [
+        event("task_started", turn_id="1"),
+        item("user", "Pay."),
+        ("response_item", call),
+        item("assistant", "I try."),
+        event("task_complete", turn_id="1"),
+    ]
+    for end, action in ((4, "new"), (5, "grown"), (5, "unchanged")):
+        path = rollout(tmp_path, *lines[:end])
+        report = bring(store, test_codex.source(tmp_path, path.read_bytes()))
+        assert [one.action for one in report.sessions] == [action]
+    session = only(store, report)
+    assert [turn.status for turn in session.turns()] == ["interrupted", "completed"]
+    assert "The turn above" not in str(session.context("openai-responses").messages)
+    assert states(session) == {"c1": "unknown"}
+    check_sound(store)
+
+
 def test_a_fork_says_why(store: Store, tmp_path: Path) -> None:
     file = File()
     file.user("Look.")

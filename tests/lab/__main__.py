@@ -8,6 +8,7 @@ the same of ten that work at once.
 """
 
 import argparse
+import signal
 import sys
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +46,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--at-once", action="store_true", help="only follow ten, and kill each")
     parser.add_argument("--dry", action="store_true", help="write no page")
     chosen = parser.parse_args(arguments)
+    # A shell has its background commands ignore Ctrl+C, and the agents would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     agents = [AGENTS[name] for name in chosen.agents]
     others = [AGENTS[name] for name in chosen.others]
     for agent in {agent.name: agent for agent in [*agents, *others]}.values():

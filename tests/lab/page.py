@@ -65,8 +65,17 @@ def load(path: Path = ROWS) -> list[Row]:
 
 
 def merged(old: list[Row], new: list[Row]) -> list[Row]:
-    """Return all rows in the order of the agents, the new ones in place of the old."""
-    found = {(row.agent, row.event): row for row in [*old, *new]}
+    """Return all rows in the order of the agents, the new ones in place of the old.
+
+    What is known of following is measured apart, and stays.
+    """
+    found = {(row.agent, row.event): row for row in old}
+    for row in new:
+        had = found.get((row.agent, row.event))
+        if had is not None and not row.followed_on:
+            row.followed, row.at_once = had.followed, had.at_once
+            row.idle, row.followed_on = had.idle, had.followed_on
+        found[row.agent, row.event] = row
     return [found[name, event] for name in AGENTS for event in EVENTS if (name, event) in found]
 
 

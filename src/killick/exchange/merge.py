@@ -206,10 +206,9 @@ class _Merger:
             return [], None
         begun = self._stored.find_begun(unit, self._seq_here)
         if begun is not None:
-            seqs, known, cut = begun
-            rest = _rest_of(unit, len(seqs) - 1, known, cut)
+            rest = _rest_of(unit, begun)
             self._continued += rest is not None
-            return seqs, rest
+            return begun.seqs, rest
         if self._stored.at_end:
             self._next = self._stored.head + 1
             self._stored = None
@@ -450,14 +449,10 @@ class _Stored:
             at = index + 1
         return seqs, at
 
-    def find_begun(
-        self, unit: Unit, known: _SeqMap
-    ) -> tuple[list[int], set[str], tuple[Part, ...] | None] | None:
-        """Return the seqs of a turn's first entries, of which the last is the ending here.
+    def find_begun(self, unit: Unit, known: _SeqMap) -> "_Begun | None":
+        """Return what is here of a turn that went on there.
 
-        Beside them are the names of all entries so far, and what there is here of the last message
-        if its stream was cut off. None when no such turn is next: it must have been brought in,
-        and be over.
+        None when no such turn is next: it must have been brought in, and be over.
         """
         first = unit.entries[0].body
         if not isinstance(first, e.TurnStarted) or not unit.entries[1:]:
@@ -470,9 +465,11 @@ class _Stored:
         if cut is not None:
             seqs.append(self._page[at - 1].seq)
         seqs.append(self._page[ending].seq)
+        end = self._page[ending].body
+        completed = isinstance(end, e.TurnEnding) and end.status == "completed"
         names = {identity(stored.body) for stored in self._page[: ending + 1]}
         self._drop(ending + 1)
-        return seqs, names, cut
+        return _Begun(seqs, names, cut, completed=completed)
 
     def _cut_off(self, at: int, offered: e.Body | None) -> tuple[int, tuple[Part, ...] | None]:
         """Pass over a message that was cut off here, or came in before it was whole.
@@ -583,22 +580,37 @@ def _goes_on(stored: e.MessageRecorded, offered: e.MessageRecorded) -> bool:
     )
 
 
-def _rest_of(unit: Unit, count: int, known: set[str], cut: tuple[Part, ...] | None) -> Unit | None:
+class _Begun(msgspec.Struct, frozen=True):
+    """The first entries of a turn, as they are here."""
+
+    seqs: list[int]
+    """The last is that of its ending here."""
+    names: set[str]
+    cut: tuple[Part, ...] | None
+    """What there is here of its last message, if that was not whole."""
+    completed: bool
+
+
+def _rest_of(unit: Unit, begun: _Begun) -> Unit | None:
     """Return what a turn has behind its first entries, as a turn that continues it.
 
     Its calls are answered late when they were made in the first part. What is known already, such
     as that a message is hidden, is not said again. Of a message that was `cut` off here, the rest
-    is a message of its own.
+    is a message of its own. That it was completed after all is a turn, too: else a model would be
+    told that it broke off.
     """
+    count, cut = len(begun.seqs) - 1, begun.cut
     first = unit.entries[0].body
     assert isinstance(first, e.TurnStarted)
-    rest = [entry for entry in unit.entries[count:] if _is_news(entry, known)]
+    rest = [entry for entry in unit.entries[count:] if _is_news(entry, begun.names)]
     if cut is not None:
         message = unit.entries[count - 1]
         more = rest_of_message(message.body, cut, first.turn_id)
         rest = [*(e.Entry(0, message.at_us, body) for body in more), *rest]
     if all(isinstance(entry.body, e.TurnEnding | e.Visibility) for entry in rest):
-        return None  # only its ending is another
+        endings = [entry.body for entry in rest if isinstance(entry.body, e.TurnEnding)]
+        if begun.completed or [ending.status for ending in endings] != ["completed"]:
+            return None  # only its ending is another
     turn_id = keyed_id("turn", first.turn_id, f"continues/{count}")
     made = {
         (entry.body.id, part.id)
