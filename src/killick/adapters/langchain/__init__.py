@@ -11,6 +11,7 @@ checkpointer, `JournalView` gives the model the journal's view and leaves the ch
 
 from killick.adapters.frameworks import tested
 
+tested("langchain", "langchain", at_least="1.4", below="1.5")
 tested("langchain-core", "langchain", at_least="1.7", below="1.8")
 
 from killick.adapters.langchain.journal_view import (  # noqa: E402

@@ -9,7 +9,16 @@ it returns. `history` is what the model is sent: computed from the journal, vali
 what the agent does.
 """
 
-from killick.adapters.pydantic_ai.model_messages import as_history, history
-from killick.adapters.pydantic_ai.recorder import Approvals, Granted, Recorder, granted
+from killick.adapters.frameworks import tested
+
+tested("pydantic-ai-slim", "chat", at_least="2.62", below="3")
+
+from killick.adapters.pydantic_ai.model_messages import as_history, history  # noqa: E402
+from killick.adapters.pydantic_ai.recorder import (  # noqa: E402
+    Approvals,
+    Granted,
+    Recorder,
+    granted,
+)
 
 __all__ = ["Approvals", "Granted", "Recorder", "as_history", "granted", "history"]
