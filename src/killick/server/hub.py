@@ -151,6 +151,14 @@ class Client:
         self._wake.set()
 
 
+class StreamPlaces:
+    """How many streams a server may have open, for the clients of all its tenants together."""
+
+    def __init__(self, most: int = 1_000) -> None:
+        self.most = most
+        self.taken = 0
+
+
 class Hub:
     """The clients of each session, and the one feed for all of them."""
 
@@ -159,13 +167,13 @@ class Hub:
         store: AsyncStore,
         log: Log,
         *,
-        max_streams: int = 1_000,
+        places: StreamPlaces | None = None,
         max_of_token: int = 200,
         beat_seconds: float = 15.0,
     ) -> None:
         self._store = store
         self._log = log
-        self._max_streams = max_streams
+        self._places = places or StreamPlaces()
         self._max_of_token = max_of_token
         self._of_tokens: Counter[str] = Counter()
         self._beat_seconds = beat_seconds
@@ -210,7 +218,7 @@ class Hub:
         """Count one more stream. Raises Refused when there are too many, or none are taken."""
         if self._closed:
             raise Refused(503, "shutting_down", "This server is shutting down; ask again.")
-        if self._streams >= self._max_streams:
+        if self._places.taken >= self._places.most:
             raise Refused(
                 503, "too_many_streams", "Too many streams are open here; close one, or wait.",
                 headers={"Retry-After": "5"},
@@ -221,11 +229,13 @@ class Hub:
                 headers={"Retry-After": "5"},
             )  # fmt: skip
         self._streams += 1
+        self._places.taken += 1
         self._of_tokens[token_id] += 1
         return Client(allowed, token_id)
 
     def let_go(self, client: Client) -> None:
         self._streams -= 1
+        self._places.taken -= 1
         self._of_tokens[client.token_id] -= 1
 
     @contextlib.contextmanager

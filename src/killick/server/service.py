@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import msgspec
 
 from killick.server.auth import Guard
-from killick.server.hub import Hub
+from killick.server.hub import Hub, StreamPlaces
 from killick.server.log import Log
 from killick.server.runner import Runner, Turns
 from killick.server.webhooks import Webhook
@@ -55,7 +55,9 @@ class Service:
         settings: ServerSettings,
         guard: Guard,
         log: Log,
+        places: StreamPlaces | None = None,
     ) -> None:
+        self.places = places or StreamPlaces(settings.streams)
         self.serve_tenant: ServeTenant | None = None
         self.store = store
         self.settings = settings
@@ -66,7 +68,7 @@ class Service:
         self.hub = Hub(
             store,
             log,
-            max_streams=settings.streams,
+            places=self.places,
             max_of_token=settings.token_streams,
             beat_seconds=settings.beat_seconds,
         )

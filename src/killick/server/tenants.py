@@ -106,7 +106,7 @@ class Tenants:
             if before is not None:  # no more stores are open at once than there is room for
                 await asyncio.wait([before])
             async with self._make_store(tenant) as store:
-                service = Service(store, own.runner, settings, own.guard, own.log)
+                service = Service(store, own.runner, settings, own.guard, own.log, own.places)
                 async with beside_requests(service, self._upkept[tenant]):
                     part.opened.set_result(service)
                     await part.over.wait()
