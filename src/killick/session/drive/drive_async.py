@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 import anyio
 
 from killick.session.drive.steps import Flow, Pause, Read, Services, Step, Work, Write
-from killick.session.drive.wakeup_fd import WakeupFd, make_for_loop
+from killick.session.drive.wakeup_fd import make_for_loop
 from killick.stores.engine.state import Op, WaitingCaller, finish
 
 T = TypeVar("T")
@@ -85,53 +85,48 @@ def _outcome(op: Op[Any], step: Step | None) -> Any:
 
 
 class _AsyncioLoop:
-    """The callers of one event loop, which it calls itself where it cannot be rung."""
+    """The callers of one event loop, which a file descriptor wakes, or else a call.
+
+    The loop holds it, as what it calls when the descriptor can be read. So the descriptor is closed
+    with the loop, or with one that is dropped unclosed, and callers that wait there go too.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
-
-    def wake(self, waiting: Sequence["_Wait"]) -> None:
-        """Called on the writer's or a reader's thread."""
-        loop = self._loop()
-        if loop is not None:
-            with contextlib.suppress(RuntimeError):  # it was closed: no caller waits there any more
-                loop.call_soon_threadsafe(_answer, deque(waiting))
-
-
-class _RungLoop:
-    """The callers of one event loop that a file descriptor wakes.
-
-    The loop holds it, as what it calls when the descriptor can be read; so the descriptor goes when
-    the loop is closed or collected, and whoever still waits there with it.
-    """
-
-    def __init__(self, bell: WakeupFd) -> None:
-        self._bell = bell
         self._answered: deque[_Wait] = deque()
+        self._bell = make_for_loop()
+        if self._bell is not None:
+            try:  # in a context of its own: the loop would keep the first caller's
+                contextvars.Context().run(loop.add_reader, self._bell.fd, self._look)
+            except NotImplementedError:
+                self._bell = None
 
     def wake(self, waiting: Sequence["_Wait"]) -> None:
         """Called on the writer's or a reader's thread."""
         self._answered.extend(waiting)
-        self._bell.wake(waiting)
+        if self._bell is not None:
+            self._bell.wake(waiting)
+        elif (loop := self._loop()) is not None:
+            with contextlib.suppress(RuntimeError):  # it was closed: no caller waits there any more
+                loop.call_soon_threadsafe(self._answer)
 
-    def look(self) -> None:
-        """Answer the callers whose outcome is known; the loop calls it after a ring."""
+    def _look(self) -> None:
+        assert self._bell is not None
         try:
             self._bell.wait()
-            _answer(self._answered)
+            self._answer()
         except BlockingIOError:  # nothing rang: a forked child that has the descriptor too heard it
-            _answer(self._answered)
+            self._answer()
         except BaseException:  # a signal handler's: the loop may run on, and shall look again
             self._bell.wake(())
             raise
 
-
-def _answer(answered: "deque[_Wait]") -> None:
-    while answered:
-        future = answered[0].future
-        if not future.done():
-            future.set_result(None)
-        answered.popleft()
+    def _answer(self) -> None:
+        while self._answered:
+            future = self._answered[0].future
+            if not future.done():
+                future.set_result(None)
+            self._answered.popleft()
 
 
 class _Wait:
@@ -139,36 +134,23 @@ class _Wait:
 
     __slots__ = ("future", "loop")
 
-    def __init__(self, future: "asyncio.Future[None]", loop: "_Callers") -> None:
+    def __init__(self, future: "asyncio.Future[None]", loop: _AsyncioLoop) -> None:
         self.future = future
         self.loop = loop
 
 
-_Callers = _AsyncioLoop | _RungLoop
-
-_loops: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Callable[[], _Callers | None]]" = (
+_loops: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_AsyncioLoop]]" = (
     weakref.WeakKeyDictionary()
 )
 
 
-def _callers_of(loop: asyncio.AbstractEventLoop) -> _Callers:
+def _callers_of(loop: asyncio.AbstractEventLoop) -> _AsyncioLoop:
     known = _loops.get(loop)
     callers = None if known is None else known()
-    return _begin(loop) if callers is None else callers
-
-
-def _begin(loop: asyncio.AbstractEventLoop) -> _Callers:
-    bell = make_for_loop()
-    if bell is not None:
-        rung = _RungLoop(bell)
-        with contextlib.suppress(NotImplementedError):  # there are loops without it
-            # In a context of its own: the loop would keep the first caller's.
-            contextvars.Context().run(loop.add_reader, bell.fd, rung.look)
-            _loops[loop] = weakref.ref(rung)
-            return rung
-    called = _AsyncioLoop(loop)
-    _loops[loop] = lambda: called
-    return called
+    if callers is None:
+        callers = _AsyncioLoop(loop)
+        _loops[loop] = weakref.ref(callers)
+    return callers
 
 
 async def _wait_in_asyncio(submit: Submit, step: Step | None = None) -> Any:

@@ -1,10 +1,8 @@
-"""Waking who waits for a commit through a file descriptor: a thread, or an event loop.
+"""Waking a thread or an event loop that waits for a commit, through a file descriptor.
 
 Releasing a lock needs the interpreter: the caller wakes up, finds it taken, and sleeps again until
-the writer thread does. Writing to a file descriptor does not: the caller goes on at once, and the
-writer thread follows when that caller has handed over its next write and sleeps. It saves a lone
-caller half of the switches between threads. An event loop is spared the callback that
-`call_soon_threadsafe` makes, and two reads of a socket.
+the writer thread does. Writing to a descriptor does not: the caller goes on at once, and the writer
+thread follows when that caller sleeps. An event loop is spared a callback and two reads.
 
 Where gevent has put greenlets in the place of threads there are none of these: the caller would
 sleep with all of them, the writer too.

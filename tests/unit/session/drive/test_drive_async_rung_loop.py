@@ -134,13 +134,11 @@ def test_where_there_are_no_eventfds_a_loop_is_called(monkeypatch: pytest.Monkey
 
 @pytest.mark.linux
 def test_without_a_descriptor_left_a_loop_is_called() -> None:
-    before = eventfds()
     with contextlib.closing(asyncio.SelectorEventLoop()) as loop:
         gc.collect()
         with no_more_descriptors():
             assert loop.run_until_complete(in_thread(lambda: 1)) == 1
         loop.run_until_complete(_use_a_store())
-        assert eventfds() == before
 
 
 @pytest.mark.linux
@@ -148,11 +146,11 @@ def test_a_ring_for_nobody_is_passed_over() -> None:
     async def scenario() -> None:
         await in_thread(lambda: None)
         callers = drive_async._callers_of(asyncio.get_running_loop())
-        assert isinstance(callers, drive_async._RungLoop)
+        assert callers._bell is not None
         for _ in range(3):
             callers.wake([])
             await asyncio.sleep(0)
-            callers.look()  # as if a forked child had heard it first
+            callers._look()  # as if a forked child had heard it first
         await _use_a_store()
 
     asyncio.run(scenario())
@@ -203,9 +201,9 @@ def _interrupted_at(loop: asyncio.AbstractEventLoop, at: int) -> bool:
             if thread.name == "killick-opening":
                 thread.join()  # all three are answered together, by one look
         callers = drive_async._callers_of(loop)
-        assert isinstance(callers, drive_async._RungLoop)
+        assert callers._bell is not None
         with contextlib.suppress(KeyboardInterrupt):
-            interrupter.run(callers.look)
+            interrupter.run(callers._look)
         finished.set()
 
     loop.run_until_complete(begin())
