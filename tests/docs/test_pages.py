@@ -71,6 +71,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path, provider: dict[str, str])
 
 
 @pytest.mark.crash
+@pytest.mark.timeout(240)  # five programs that import two SDKs
 def test_the_first_page_can_be_followed_block_by_block(
     tmp_path: Path, provider: dict[str, str]
 ) -> None:
