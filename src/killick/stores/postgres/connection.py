@@ -272,6 +272,7 @@ class Link:
             " set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, false),"
             " set_config('synchronous_commit', %(synchronous_commit)s, false),"
             " set_config('killick_store.tenant', %(tenant)s, false),"
+            " set_config('jit', 'off', false),"  # compiling a search of 200 words took 30 s
             " set_config('client_connection_check_interval', '5s', false),"
             " set_config('tcp_keepalives_idle', '5', false),"
             " set_config('tcp_keepalives_interval', '2', false),"

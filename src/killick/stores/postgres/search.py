@@ -22,6 +22,12 @@ ROLES: Final = ("user", "assistant", "tool", "system", "summary")
 _SESSIONS: Final = 64
 """Sessions that one slice is about, at most."""
 
+_JOINED: Final = 4
+"""Phrases that the server may turn into joins: how long it plans grows with their square.
+
+The others are tested on what those find: IS TRUE keeps it from joining them.
+"""
+
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 _PIECE_WORDS: Final = 2_000
 _OVERLAP_WORDS: Final = 16
@@ -98,11 +104,13 @@ class PostgresSearch(StatementRunner):
         if lineage is not None:
             bindings["lineage"] = [split(part.key)[1] for part in lineage]
             bindings["reach"] = [part.through for part in lineage]
-        condition = self._condition(search.query, bindings)
+        leaves = dict[str, str]()
+        condition = self._condition(search.query, leaves)
+        bindings.update(leaves)
         sql: str = self._sql.search_newest.replace("MATCH", condition)
         if search.order == "best" and not isinstance(search.query, str):
-            leaves = [_as_tsquery(phrase) for phrase in phrases(search.query)]
-            bindings["any"] = " | ".join(f"({leaf})" for leaf in leaves)
+            words = [_as_tsquery(phrase) for phrase in phrases(search.query)]
+            bindings["any"] = " | ".join(f"({word})" for word in words)
             bindings.update(best=search.limit, most=port.RANKED_MAX, limit=port.RANKED_MAX + 1)
             rows = self.fetch(self._sql.rank_newest.replace("FOUND", sql), bindings)
             ranked = port.RANKED_MAX if rows and rows[0][2] else None
@@ -110,24 +118,25 @@ class PostgresSearch(StatementRunner):
         rows = self.fetch(sql, bindings)
         return Found([(join(tenant, session), seq) for session, seq, *_ in rows])
 
-    def _condition(self, query: Query | str, bindings: dict[str, Any]) -> str:
+    def _condition(self, query: Query | str, leaves: dict[str, str]) -> str:
         """Return the condition on a document: each phrase is looked for in all of its pieces."""
         match query:
             case Every():
-                wanted = [self._condition(term, bindings) for term in query.wanted]
-                unwanted = [f"NOT {self._condition(term, bindings)}" for term in query.unwanted]
+                wanted = [self._condition(term, leaves) for term in query.wanted]
+                unwanted = [f"NOT {self._condition(term, leaves)}" for term in query.unwanted]
                 return f"({' AND '.join([*wanted, *unwanted])})"
             case Either():
-                return f"({' OR '.join(self._condition(term, bindings) for term in query.choices)})"
+                return f"({' OR '.join(self._condition(term, leaves) for term in query.choices)})"
             case Phrase():
-                return self._leaf(self._sql.match_words, _as_tsquery(query), bindings)
+                return self._leaf(self._sql.match_words, _as_tsquery(query), leaves)
             case _:
-                return self._leaf(self._sql.match_substring, _as_pattern(query), bindings)
+                return self._leaf(self._sql.match_substring, _as_pattern(query), leaves)
 
-    def _leaf(self, sql: str, wanted: str, bindings: dict[str, Any]) -> str:
-        name = f"leaf{len(bindings)}"
-        bindings[name] = wanted
-        return sql.replace("LEAF", name)
+    def _leaf(self, sql: str, wanted: str, leaves: dict[str, str]) -> str:
+        name, joined = f"leaf{len(leaves)}", len(leaves) < _JOINED
+        leaves[name] = wanted
+        condition = sql.replace("LEAF", name)
+        return condition if joined else f"{condition} IS TRUE"
 
 
 class PostgresIndex(PostgresSearch):

@@ -301,6 +301,24 @@ async def a_partial_answer_is_found_and_marked(world: World) -> None:
 
 
 @check
+async def a_search_of_very_many_words_is_answered(world: World) -> None:
+    """A whole error message may be looked for: planning it takes no longer than finding it."""
+    said = [f"word{number}" for number in range(150)]
+    async with world.store() as store:
+        session = await store.create_session()
+        async with session.turn(" ".join(said)):
+            pass
+        for wanted, found in (
+            (" ".join(said), 1),
+            (" ".join([*said, "other"]), 0),
+            (" NOT ".join([" ".join(said), *(f"other{number}" for number in range(50))]), 1),
+            (" ".join([*said[:149], "NOT", said[149]]), 0),
+        ):
+            hits = await store.search(wanted, wait_seconds=60)
+            assert len(hits) == found, wanted[-20:]
+
+
+@check
 async def filters_narrow_a_search_down(world: World) -> None:
     """By session, role, state, time, project, and how the session's newest turn ended."""
     async with world.store() as store:
