@@ -22,6 +22,9 @@ CORPORA = {"streams": ("vercel-ai", "pydantic-ai"), "templates": ("llama.cpp",)}
 """What `make corpus` tries, and the folders in KILLICK_CORPUS that it needs."""
 
 
+_LONG = "make torture-long"
+
+
 class Machine(msgspec.Struct, frozen=True):
     cores: int
     system: str
@@ -91,7 +94,7 @@ def when_and_where() -> tuple[str, str]:
 def made(
     totals: Sequence[Total], size: str, workers: int, seconds: float, share: float = 1.0
 ) -> Run:
-    command = "make torture-long" if size == "long" else "make torture"
+    command = _LONG if size == "long" else "make torture"
     date, commit = when_and_where()
     return Run(
         command=command if share >= 1 else f"{command}, {share:.0%} of it",
@@ -130,6 +133,8 @@ def write_document(run: Run) -> None:
 def renewed(run: Run, before: Run) -> Run:
     """Return an earlier run with the campaigns of this one in their places, marked as run alone."""
     alone = f"{run.date}, commit `{run.commit}`"
+    if run.command.startswith(_LONG):
+        alone += f", with `--long` ({run.seconds / 60:.0f} minutes)"
     new = {one.name: msgspec.structs.replace(one, alone=alone) for one in run.totals}
     kept = [new.pop(one.name, one) for one in before.totals]
     return msgspec.structs.replace(before, totals=[*kept, *new.values()])

@@ -109,6 +109,8 @@ def test_a_campaign_that_was_run_alone_renews_its_row_and_says_so() -> None:
     assert f"- `b`: {told}" in page
     assert f"- `c`: {told}" in page
     assert "- `a`:" not in page
+    hours = report.renewed(report.made([second], "long", 1, 3_660.0), before)
+    assert f"- `b`: {told}, with `--long` (61 minutes)\n" in report.document(hours, [])
 
 
 def test_a_failure_is_in_the_document() -> None:

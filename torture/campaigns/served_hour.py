@@ -17,8 +17,9 @@ def run(round_: Round, *, minutes: int | None = None, minute_seconds: float = 60
     plan = Plan(
         prompts=None,
         pause_seconds=1.0,
-        rest_seconds=(minute_seconds, minute_seconds),
         deaths=MINUTES[round_.size] if minutes is None else minutes,
+        every_seconds=minute_seconds,
+        ended=0.0,
     )
     acknowledged = round_.check("one server dies each minute", Servers(round_, plan).run)
     round_.more((acknowledged or 1) - 1)
@@ -27,7 +28,7 @@ def run(round_: Round, *, minutes: int | None = None, minute_seconds: float = 60
 CAMPAIGN = Campaign(
     name="served_hour",
     tries="three servers on one store behind one address for an hour, or five minutes of it, one "
-    "of them killed or ended each minute while clients ask and follow",
+    "of them killed each minute while clients ask and follow",
     holds=SERVERS.holds,
     sizes=Sizes(slice=0, torture=1, long=1),
     run=run,

@@ -40,6 +40,10 @@ class Plan(NamedTuple):
     rest_seconds: tuple[float, float] = (0.2, 1.0)
     """Between two deaths: less than the prompts of one client take."""
     deaths: int | None = None
+    every_seconds: float | None = None
+    """Deaths come by the clock, however long a new server takes to start; no rests then."""
+    ended: float = 0.25
+    """The share that is ended by SIGTERM; the others are killed."""
 
 
 PLAN: Final = Plan()
@@ -180,6 +184,7 @@ class Servers:
         self._died = round_.places.died
         self._deaths = 0
         self._address = Address()
+        self._began = time.monotonic()
         url = self._address.url
         self._clients = [Client(url, n, plan, self._over) for n in range(plan.clients)]
 
@@ -208,6 +213,9 @@ class Servers:
         """Return how long all servers live now; after the last death the clients stop asking."""
         if self._deaths == self._plan.deaths:
             self._over.set()
+        if self._plan.every_seconds is not None:
+            next_death = self._began + (self._deaths + 1) * self._plan.every_seconds
+            return max(0.0, next_death - time.monotonic())
         return self._chance.uniform(*self._plan.rest_seconds)
 
     def _start(self) -> Server:
@@ -218,7 +226,7 @@ class Servers:
         self._deaths += 1
         number = self._chance.randrange(SERVERS)
         old = running[number]
-        if self._chance.random() < 0.25:
+        if self._chance.random() < self._plan.ended:
             old.end()
         else:
             old.kill()
@@ -230,6 +238,7 @@ class Servers:
     def _compare(self) -> None:
         """Compare the store with what the clients were told."""
         assert self._deaths, "no server died"
+        assert self._plan.deaths in (None, self._deaths), f"{self._deaths} died"
         words = "".join(f"w{number} " for number in range(_WORDS))
         with Store(self._path) as store:
             for client in self._clients:
