@@ -6,7 +6,7 @@ STAMP := .venv/.setup-done
 PEERS := .benchvenv/.setup-done
 
 # uv installs in a second what takes pip half a minute. Where it cannot be had, or reaches no index, pip does it.
-install = $(BIN)/uv pip install --quiet --python $(1) $(2) 2> /dev/null || \
+install = $(BIN)/uv pip install --quiet --compile-bytecode --python $(1) $(2) 2> /dev/null || \
 	{ $(1) -m ensurepip > /dev/null && $(1) -m pip install --quiet $(2); }
 
 PEERED := openai_agents langgraph google_adk agent_framework strands pydantic_ai
