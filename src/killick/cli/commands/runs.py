@@ -45,7 +45,7 @@ def settle(
     ran: bool,
     did_not_run: bool,
     turn: str | None,
-    **found: str | None,
+    **learnt: str | None,
 ) -> None:
     """Record what became of a tool call whose outcome is unknown."""
     if ran == did_not_run:
@@ -54,7 +54,7 @@ def settle(
         session = open_session(store, session_id)
         turn_id = turn or _turn_of(session, call)
         outcome = "ran" if ran else "did_not_run"
-        receipt = session.settle(turn_id, call, outcome, **found)  # type: ignore[arg-type]
+        receipt = session.settle(turn_id, call, outcome, **learnt)  # type: ignore[arg-type]
         shape = {
             "id": session.id,
             "turn_id": turn_id,

@@ -303,19 +303,19 @@ async def a_partial_answer_is_found_and_marked(world: World) -> None:
 @check
 async def a_search_of_very_many_words_is_answered(world: World) -> None:
     """A whole error message may be looked for: planning it takes no longer than finding it."""
-    said = [f"word{number}" for number in range(150)]
+    words = [f"word{number}" for number in range(150)]
     async with world.store() as store:
         session = await store.create_session()
-        async with session.turn(" ".join(said)):
+        async with session.turn(" ".join(words)):
             pass
-        for wanted, found in (
-            (" ".join(said), 1),
-            (" ".join([*said, "other"]), 0),
-            (" NOT ".join([" ".join(said), *(f"other{number}" for number in range(50))]), 1),
-            (" ".join([*said[:149], "NOT", said[149]]), 0),
+        for query, count in (
+            (" ".join(words), 1),
+            (" ".join([*words, "other"]), 0),
+            (" NOT ".join([" ".join(words), *(f"other{number}" for number in range(50))]), 1),
+            (" ".join([*words[:149], "NOT", words[149]]), 0),
         ):
-            hits = await store.search(wanted, wait_seconds=60)
-            assert len(hits) == found, wanted[-20:]
+            hits = await store.search(query, wait_seconds=60)
+            assert len(hits) == count, query[-20:]
 
 
 @check
