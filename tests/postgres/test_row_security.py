@@ -123,11 +123,20 @@ def test_a_store_without_a_tenant_says_so(empty: Server) -> None:
         owner.create_session()
 
 
-def test_a_turn_of_an_owner_without_a_tenant_is_seen_to_be_alive(empty: Server) -> None:
-    with Store(empty.url()) as owner, Store(empty.url(user=PROGRAM), tenant="default") as bound:
-        session = owner.create_session()
-        with session.turn("go"):
-            assert bound.session(session.id).turns()[0].status == "running"
+@pytest.mark.parametrize("tenant", [None, "default"])
+def test_a_turn_of_an_owner_without_a_tenant_is_seen_to_be_alive(
+    empty: Server, tenant: str | None
+) -> None:
+    with Connection.connect(empty.conninfo(), autocommit=True) as connection:
+        grant(connection, "killick", PROGRAM, tenant)
+    try:
+        with Store(empty.url()) as owner, Store(empty.url(user=PROGRAM), tenant="default") as bound:
+            session = owner.create_session()
+            with session.turn("go"):
+                assert bound.session(session.id).turns()[0].status == "running"
+    finally:
+        with Connection.connect(empty.conninfo(), autocommit=True) as connection:
+            grant(connection, "killick", PROGRAM, None)
 
 
 def test_a_role_of_one_tenant_sees_no_other_whatever_it_sets(empty: Server) -> None:
@@ -201,6 +210,59 @@ def test_a_role_that_is_not_bound_is_given_nothing(empty: Server, role: str) -> 
         pytest.raises(UsageError, match=r"role|bind"),
     ):
         grant(connection, "killick", role, None)
+
+
+@pytest.mark.parametrize(
+    ("becomes", "tenant"),
+    [
+        ("postgres", None),
+        ("sees_all", None),
+        ("pg_execute_server_program", None),
+        (PROGRAM, "rival"),
+        ("pg_read_all_data", "rival"),
+    ],
+)
+def test_a_role_that_may_become_one_that_is_not_bound_is_given_nothing(
+    empty: Server, becomes: str, tenant: str | None
+) -> None:
+    """SET ROLE needs no inheritance, and a policy binds only the role that it names."""
+    empty.execute("CREATE ROLE sees_all BYPASSRLS")
+    empty.execute("CREATE ROLE sneaky LOGIN NOINHERIT")
+    try:
+        empty.execute(f"GRANT {becomes} TO sneaky WITH INHERIT FALSE")
+        with (
+            Connection.connect(empty.conninfo(), autocommit=True) as connection,
+            pytest.raises(UsageError, match=r"'sneaky'.* may become"),
+        ):
+            grant(connection, "killick", "sneaky", tenant)
+    finally:
+        empty.execute("DROP OWNED BY sneaky")
+        empty.execute("DROP ROLE sneaky, sees_all")
+
+
+@pytest.mark.parametrize("role", [PROGRAM, RIVAL])
+def test_no_other_role_can_have_a_holder_that_lives_taken_for_dead(
+    empty: Server, bouncer: int, role: str
+) -> None:
+    """Behind a pooler a holder has no lock, and nobody but itself may say that it has."""
+    pooled = empty.url(port=bouncer)
+    with Store(pooled, lease_seconds=60) as owner, Store(empty.url()) as other:
+        session = owner.create_session()
+        with session.turn("go"):
+            with psycopg.connect(empty.conninfo(user=role), autocommit=True) as connection:
+                number = str(tenant_number("rival"))
+                connection.execute(
+                    "SELECT set_config('killick_store.tenant', %s, false)", (number,)
+                )
+                said = connection.execute(
+                    "INSERT INTO killick.holders (holder, until, tenant) "
+                    "SELECT holder || '/lock@' || extract(epoch FROM pg_postmaster_start_time()), "
+                    "until, %s FROM killick.holders WHERE tenant IS NULL "
+                    "ON CONFLICT DO NOTHING",
+                    (number,),
+                ).rowcount
+                assert said > 0
+            assert other.session(session.id).turns()[0].status == "running"
 
 
 def test_only_the_owner_gives_others_a_part(empty: Server) -> None:

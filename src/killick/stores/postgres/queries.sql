@@ -641,9 +641,11 @@ SELECT (SELECT count(*) FROM killick.sessions), (SELECT count(*) FROM killick.en
 
 -- look_at_holder --
 -- Look at a holder's lease, by the server's clock, and at its lock: null where its row says that it has none on this server.
+-- A row of another tenant says nothing of it: any role may write one with this name.
 SELECT (extract(epoch FROM h.until) * 1000000)::bigint, h.until <= clock_timestamp(),
        CASE WHEN EXISTS (SELECT 1 FROM killick.holders AS l
-                         WHERE l.holder = h.holder || '/lock@' || extract(epoch FROM pg_postmaster_start_time()))
+                         WHERE l.holder = h.holder || '/lock@' || extract(epoch FROM pg_postmaster_start_time())
+                           AND l.tenant IS NOT DISTINCT FROM h.tenant)
             THEN EXISTS (SELECT 1 FROM pg_locks AS k
                          WHERE k.locktype = 'advisory' AND k.granted AND k.objsubid = 1
                            AND k.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
@@ -663,7 +665,7 @@ unlocked AS (DELETE FROM killick.holders AS h USING lock WHERE h.holder = lock.n
 INSERT INTO killick.holders AS h (holder, until, tenant)
 SELECT name, clock_timestamp() + make_interval(secs => %(seconds)s::double precision), %(tenant)s::bigint
 FROM (SELECT %(holder)s::text AS name UNION ALL SELECT name FROM lock WHERE %(locked)s::boolean) AS rows
-ON CONFLICT (holder) DO UPDATE SET until = greatest(h.until, excluded.until)
+ON CONFLICT (holder) DO UPDATE SET until = greatest(h.until, excluded.until), tenant = excluded.tenant
 RETURNING (SELECT m.value FROM killick.meta AS m WHERE m.name = 'oldest'),
           (SELECT m.value FROM killick.meta AS m WHERE m.name = 'version');
 

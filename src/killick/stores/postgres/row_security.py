@@ -28,13 +28,31 @@ WHERE n.nspname = %s AND c.relkind IN ('r', 'p') AND NOT c.relispartition ORDER 
 """
 
 _BYPASSES: Final = """
-SELECT r.rolsuper OR r.rolbypassrls OR pg_has_role(r.oid, c.relowner, 'USAGE')
-FROM pg_roles AS r, pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-WHERE r.rolname = %s AND n.nspname = %s AND c.relname = 'sessions'
+WITH given AS (
+    SELECT r.oid AS role, r.rolcreaterole, c.oid AS sessions, c.relowner, n.nspowner
+    FROM pg_roles AS r, pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE r.rolname = %s AND n.nspname = %s AND c.relname = 'sessions'
+), become AS (  -- itself, and every role that it may SET ROLE to, whether or not it inherits
+    SELECT b.oid AS role, b.rolname, b.rolsuper, b.rolbypassrls
+    FROM pg_roles AS b, given WHERE pg_has_role(given.role, b.oid, 'MEMBER')
+)
+SELECT given.rolcreaterole AND current_setting('server_version_num')::int < 160000
+       OR EXISTS (SELECT 1 FROM become AS b WHERE b.rolsuper OR b.rolbypassrls
+                  OR b.role IN (given.relowner, given.nspowner) OR b.rolname = ANY(%s)),
+       (SELECT min(b.rolname) FROM become AS b
+        WHERE b.role <> given.role AND has_table_privilege(b.role, given.sessions, 'SELECT'))
+FROM given
 """
+
+_OUTSIDE: Final = ["pg_read_server_files", "pg_write_server_files", "pg_execute_server_program"]
+"""Roles of every server whose members reach its files, past row security."""
 
 _FOR_ALL: Final = ("meta", "migrations", "search_state")
 """Tables without a tenant: what one role changed there, all tenants would feel."""
+
+_HOLDERS: Final = "holders"
+"""A holder without a tenant may hold any session: a role that did not see it would take it for
+dead, and close its turns."""
 
 _NAME_BYTES: Final = 63
 """PostgreSQL cuts longer names off: then two roles would share a policy."""
@@ -54,17 +72,24 @@ def tables_of_tenants(connection: Connection, schema: str) -> list[str]:
 def grant(connection: Connection, schema: str, role: str, tenant: str | None) -> None:
     """Give a role what a store needs; with a tenant, for that tenant's rows alone, for good.
 
-    Raises UsageError for a role that row security does not bind. If interrupted: all of it is
-    given, or nothing.
+    Raises UsageError for a role that row security does not bind, or that may become one. If
+    interrupted: all of it is given, or nothing.
     """
     with connection.transaction():
-        row = connection.execute(_BYPASSES, (role, schema)).fetchone()
+        row = connection.execute(_BYPASSES, (role, schema, _OUTSIDE)).fetchone()
         if row is None:
             raise UsageError(f"the server has no role {role!r}; make it: CREATE ROLE … LOGIN")
-        if row[0]:
+        unbound, other = row
+        if unbound:
             raise UsageError(
-                f"row security does not bind {role!r}: it is a superuser, has BYPASSRLS or owns "
-                "the tables; name a role that only the program uses"
+                f"row security does not bind {role!r}: it is a superuser, has BYPASSRLS, owns the "
+                "tables or reaches the server's files, or may become a role that does; "
+                "name a role that only the program uses"
+            )
+        if tenant is not None and other is not None:
+            raise UsageError(
+                f"{role!r} would not be bound to one tenant: it may become {other!r}, which reads "
+                "the tables too; name a role that is a member of no such role"
             )
         try:
             _grant(connection, schema, role, tenant)
@@ -91,9 +116,10 @@ def _grant(connection: Connection, schema: str, role: str, tenant: str | None) -
         connection.execute(rows.format(named, to))
         connection.execute(sql.SQL("DROP POLICY IF EXISTS {} ON {}").format(policy, named))
         if tenant is not None:
-            only = sql.SQL("CREATE POLICY {} ON {} AS RESTRICTIVE TO {} USING (tenant = {})")
-            number = sql.Literal(tenant_number(tenant))
-            connection.execute(only.format(policy, named, to, number))
+            own = sql.SQL("tenant = {}").format(sql.Literal(tenant_number(tenant)))
+            only = sql.SQL("CREATE POLICY {} ON {} AS RESTRICTIVE TO {} USING ({}) WITH CHECK ({})")
+            seen = own if table != _HOLDERS else sql.SQL("{} OR tenant IS NULL").format(own)
+            connection.execute(only.format(policy, named, to, seen, own))
 
 
 def _policy_of(role: str) -> str:
