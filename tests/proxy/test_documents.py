@@ -92,6 +92,12 @@ def test_a_proxy_for_others_needs_the_token_of_the_guide(
             assert curl(figures, url)[0] == "401"
             assert curl(f"{figures} -H 'X-Killick-Token: nope'", url)[0] == "401"
             assert curl(f"{figures} -H 'X-Killick-Token: {token}'", url)[0] == "200"
+            made = run_process("token", "make", "acme", "--tenant", "acme", "--json")
+            head = {"X-Killick-Token": json.loads(made.out)["token"]}
+            assert ask(url, "openai-chat", ("user", "three"), headers=head).status_code == 401
+            assert (
+                curl(f"{figures} -H 'X-Killick-Token: {head['X-Killick-Token']}'", url)[0] == "401"
+            )
             only_read = json.loads(run_process("token", "make", "r", "--read", "--json").out)
             bearer = f"Authorization: Bearer {only_read['token']}"
             assert curl(f"{figures} -H '{bearer}'", url)[0] == "200"

@@ -247,6 +247,32 @@ async def test_once_there_is_a_token_every_client_needs_it(sample: Sample) -> No
             assert sample.cut in await text_of(client, "search_sessions")
 
 
+@in_a_loop
+async def test_a_token_of_another_tenant_recalls_nothing(sample: Sample) -> None:
+    """One file has the tokens of all tenants: a server reads the sessions of one."""
+    tokens = Tokens(sample.store.parent / "tokens.json")
+    with Store(sample.store, tenant="acme") as store:
+        acme = store.create_session(title="The well of acme").id
+    with over_http(sample.store) as own, over_http(sample.store, "--tenant", "acme") as theirs:
+        secrets = {
+            tenant: tokens.make(tenant or "own", "read", system_clock(), tenant)[1]
+            for tenant in (None, "default", "acme", "rival")
+        }
+        served = {own: (sample.cut, {None, "default"}), theirs: (acme, {None, "acme"})}
+        for url, (found, admitted) in served.items():
+            for tenant, secret in secrets.items():
+                headers = {"Authorization": f"Bearer {secret}"}
+                if tenant not in admitted:
+                    refused = httpx2.post(url, json={}, headers=headers)
+                    assert (refused.status_code, refused.json()["code"]) == (403, "other_tenant")
+                    continue
+                async with (
+                    httpx2.AsyncClient(headers=headers) as http,
+                    Client(streamable_http_client(url, http_client=http)) as client,
+                ):
+                    assert found in await text_of(client, "search_sessions")
+
+
 def test_other_machines_are_refused_without_a_token(sample: Sample) -> None:
     done = subprocess.run(
         [*COMMAND, "--http", "--host", "0.0.0.0", "--store", str(sample.store)],

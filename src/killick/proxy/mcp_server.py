@@ -87,13 +87,15 @@ async def serve_stdio(recall: Recall) -> None:
 
 async def serve_http(
     recall: Recall,
+    tenant: str,
     settings: ProxySettings,
     tokens: Tokens,
     ready: Callable[[str], None],
 ) -> None:
     """Serve clients over streamable HTTP until SIGTERM or SIGINT.
 
-    Without a token, only loopback clients are served. Raises UsageError.
+    Without a token, only loopback clients are served; a token of another tenant than `tenant`,
+    whose sessions these are, is refused. Raises UsageError.
     """
     check_exposure(settings.host, tokens)
     log = Log(launch.LOGGER)
@@ -102,22 +104,22 @@ async def serve_http(
     guard = Guard(settings.host, settings.allowed_hosts, tokens)
     with contextlib.closing(listener):
         async with manager.run():
-            app = _Guarded(manager.handle_request, guard)
+            app = _Guarded(manager.handle_request, guard, tenant)
             await launch.run(app, listener, settings, log, lambda url: ready(f"{url}{PATH}"))
 
 
 class _Guarded:
     """Lets a request in by the rules of `killick serve`: its host, its origin, its token."""
 
-    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+    def __init__(self, app: ASGIApp, guard: Guard, tenant: str) -> None:
         self._app = app
         self._guard = guard
+        self._tenant = tenant
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         try:
-            self._guard.check(headers, navigation=False)
-            self._guard.authorise(headers, "read")
+            self._check(headers)
         except (Refused, KillickError) as error:
             await refuse(error)(scope, receive, send)
             return
@@ -126,3 +128,10 @@ class _Guarded:
         else:
             missing = Refused(404, "not_found", f"The protocol is spoken at {PATH}.")
             await refuse(missing)(scope, receive, send)
+
+    def _check(self, headers: Headers) -> None:
+        """Refuse a client that may not ask. Raises Refused and KillickError."""
+        self._guard.check(headers, navigation=False)
+        token = self._guard.authorise(headers, "read")
+        if token.tenant not in (None, self._tenant):
+            raise Refused(403, "other_tenant", "This token is for another tenant's sessions.")

@@ -1,6 +1,7 @@
 """Recall for every agent that speaks the Model Context Protocol."""
 
 import asyncio
+import os
 import signal
 import sys
 from pathlib import Path
@@ -66,6 +67,7 @@ def mcp(
     from killick.proxy.forward import ProxySettings
     from killick.proxy.launch import LOGGER
     from killick.server.auth import Tokens, token_path
+    from killick.session.open import DEFAULT_TENANT
 
     LOGGER.setLevel("INFO")
     warn_of_old_tokens(token_path())
@@ -76,4 +78,5 @@ def mcp(
     settings = ProxySettings(
         upstream="http://none.invalid", host=host, port=port, allowed_hosts=allow_host
     )
-    asyncio.run(mcp_server.serve_http(recall, settings, Tokens(token_path()), ready))
+    whose = tenant or os.environ.get("KILLICK_TENANT") or DEFAULT_TENANT
+    asyncio.run(mcp_server.serve_http(recall, whose, settings, Tokens(token_path()), ready))
