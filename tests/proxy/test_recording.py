@@ -284,6 +284,22 @@ def test_a_websocket_gets_501(tmp_path: Path) -> None:
         assert answer.status_code == 501
 
 
+def test_an_offer_to_speak_http_2_is_passed_over(tmp_path: Path) -> None:
+    """Java's own client makes it in every request over plain HTTP."""
+    offer = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c",
+             "http2-settings": "AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA"}  # fmt: skip
+    script = [Answer(Text("Hi.")), Answer(Text("Again."))]
+    with Model(script) as model, proxy(tmp_path / "s.db", model.url) as running:
+        with httpx2.Client(base_url=running.url, headers=offer) as client:
+            for words in ("one", "two"):
+                body = body_of("openai-chat", [("user", words)], stream=True)
+                answer = client.post("/v1/chat/completions", json=body)
+                assert answer.status_code == 200
+        assert [request.header("upgrade") for request in model.requests] == [None, None]
+        assert "library" not in running.log.read_text()
+    assert len(stored(tmp_path / "s.db")) == 2
+
+
 def test_what_is_no_model_call_passes_untouched(tmp_path: Path) -> None:
     with Model([]) as model, proxy(tmp_path / "s.db", model.url) as running:
         assert httpx2.get(f"{running.url}/v1/models").json()["object"] == "list"

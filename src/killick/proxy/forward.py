@@ -32,7 +32,7 @@ from killick.proxy.wire import (
     decoder_of,
     error_body,
     header,
-    is_upgrade,
+    is_websocket,
     may_be_relied_on,
     parent_of,
     passed_on,
@@ -159,7 +159,7 @@ class Proxy:
             self.figures.refused += 1
             await _error(send, shape, refused.status, str(refused))
             return
-        if is_upgrade(scope["headers"]):
+        if is_websocket(scope["headers"]):
             await _error(send, shape, 501, "This proxy speaks HTTP alone, no WebSockets.")
             return
         self.figures.requests += 1

@@ -25,11 +25,12 @@ LOGGER: Final = logging.getLogger("killick.proxy")
 
 
 class _Quiet(logging.Filter):
-    """Leaves out what uvicorn says of an answer that was cut off by intention."""
+    """Leaves out what uvicorn says of answers cut off by intention, and of offers of HTTP/2."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        return not isinstance(error, AnswerCut)
+        offered = str(record.msg).startswith(("Unsupported upgrade", "No supported WebSocket"))
+        return not (offered or isinstance(error, AnswerCut))
 
 
 def check_reachable(settings: ProxySettings) -> None:
@@ -89,6 +90,7 @@ async def run(
             date_header=False,
             proxy_headers=False,
             lifespan="off",
+            http="h11",  # whatever else is installed: what is tested
             ws="none",
             timeout_keep_alive=75,
             timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),

@@ -145,10 +145,10 @@ def header(headers: Headers, name: bytes) -> str:
     return ""
 
 
-def is_upgrade(headers: Headers) -> bool:
-    """Tell whether a client asks for another protocol, as a WebSocket is."""
+def is_websocket(headers: Headers) -> bool:
+    """Tell whether a client asks for a WebSocket; other protocols are offers, and passed over."""
     given = list(headers)
-    return bool(header(given, b"upgrade")) and "upgrade" in header(given, b"connection")
+    return "websocket" in header(given, b"upgrade") and "upgrade" in header(given, b"connection")
 
 
 # -- encodings -------------------------------------------------------------------------------------
