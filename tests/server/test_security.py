@@ -305,6 +305,21 @@ def test_the_log_has_no_words_of_other_libraries() -> None:
     assert "swordfish" not in json.dumps(line)
 
 
+def test_the_log_has_what_the_store_says_of_itself() -> None:
+    """Its words are constant; the text of an error in them may hold content."""
+    import logging
+
+    from killick.server.log import JsonLines
+
+    record = logging.LogRecord(
+        "killick", logging.WARNING, "/lib/writer.py", 7, "store degraded", (), None
+    )
+    record.__dict__.update({"holder": "host/1/a", "error": "swordfish", "session_id": "s1"})
+    line = json.loads(JsonLines().format(record))
+    assert (line["event"], line["holder"], line["session"]) == ("store degraded", "host/1/a", "s1")
+    assert "swordfish" not in json.dumps(line)
+
+
 def test_an_exported_page_is_a_download(server: Server) -> None:
     session_id = server.create()
     server.begin(session_id, "say <script>1</script>")

@@ -68,6 +68,23 @@ def test_each_tenant_has_its_turns_and_events(serve: Serve) -> None:
     assert server.end() == 0  # it ends the parts of all tenants
 
 
+def test_the_log_names_the_tenant_of_a_session(serve: Serve) -> None:
+    """Two tenants may use one id: an operator must know whose turn broke."""
+    server = serve()
+    whose = {}
+    for name, tenant in (("own", None), ("acme", "acme")):
+        who = headers(server, name, tenant)
+        made = server.http.post("/api/sessions", json={"title": "x"}, headers=who).json()["id"]
+        whose[made] = tenant
+        path = f"/api/sessions/{made}/turns"
+        server.http.post(path, json={"prompt": "count 1"}, headers=who).raise_for_status()
+    until(lambda: len(server.log_lines("turn_ended")) == 2)
+    assert server.end() == 0
+    for event in ("session_created", "turn_began", "turn_ended", "request"):
+        lines = [line for line in server.log_lines(event) if line["session"] is not None]
+        assert {line["session"]: line.get("tenant") for line in lines} == whose
+
+
 def open_files(server: Server) -> int:
     """Count what the process has open; of stores on a server, the connections."""
     return len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))

@@ -246,7 +246,7 @@ class GuardMiddleware:
         route: Any = scope.get("killick.route")
         if route is None:
             return
-        self._serving.log.info(
+        scope.get("killick.log", self._serving.log).info(
             "request",
             method=scope["method"],
             route=route,

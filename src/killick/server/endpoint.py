@@ -93,7 +93,7 @@ class Endpoint:
             except Exception as error:  # noqa: BLE001  (told to the client, and to the log)
                 response = refuse(error)
                 if response.status_code >= 500:
-                    self._serving.log.failed(request, error)
+                    scope.get("killick.log", self._serving.log).failed(request, error)
             await response(scope, receive, send)
 
     async def _answer(self, request: Request, part: AsyncExitStack) -> Response:
@@ -101,6 +101,7 @@ class Endpoint:
         operation = self._operation
         token = self._serving.guard.authorise(request.headers, operation.needs)
         service = await part.enter_async_context(self._serving.of(token.tenant))
+        request.scope["killick.log"] = service.log
         for name in operation.headers:
             if not re.search(HEADER, request.headers.get(name, "-")):
                 raise Refused(400, "invalid_request", f"{name} is no such value.")

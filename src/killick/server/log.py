@@ -1,4 +1,7 @@
-"""The log of a server: one JSON object in each line, ids and figures, never content."""
+"""The log of a server: one JSON object in each line, ids and figures, never content.
+
+What is said of another tenant than the server's own names it: tenants may use the same ids.
+"""
 
 import json
 import logging
@@ -13,14 +16,15 @@ LOGGER: Final = logging.getLogger("killick.server")
 class Log:
     """Every line a server writes goes through here, so that none can carry what was said."""
 
-    def __init__(self, logger: logging.Logger = LOGGER) -> None:
+    def __init__(self, logger: logging.Logger = LOGGER, *, tenant: str | None = None) -> None:
         self._logger = logger
+        self._tenant: dict[str, object] = {} if tenant is None else {"tenant": tenant}
 
     def info(self, event: str, **fields: object) -> None:
-        self._logger.info(event, extra={"fields": fields})
+        self._logger.info(event, extra={"fields": self._tenant | fields})
 
     def warning(self, event: str, **fields: object) -> None:
-        self._logger.warning(event, extra={"fields": fields})
+        self._logger.warning(event, extra={"fields": self._tenant | fields})
 
     def failed(self, request: Request, error: BaseException) -> None:
         """A request failed for a reason that is the server's: where, and which error."""
@@ -39,6 +43,22 @@ def cause(error: BaseException) -> dict[str, object]:
     return {"error": type(error).__name__, "place": location}
 
 
+_LIBRARY: Final = logging.getLogger("killick")
+_FIELDS: Final = {
+    **{name: name for name in ("cause", "holder", "losses")},
+    **{"session_id": "session", "turn_id": "turn"},
+}
+"""What a line of the package says beside its words; the text of an error may hold content."""
+
+
+def _fields_of(record: logging.LogRecord) -> dict[str, Any] | None:
+    """Return what a line of ours has beside its words; None for one of another library."""
+    if record.name != _LIBRARY.name:
+        return getattr(record, "fields", None)
+    said = record.__dict__
+    return {shown: said[name] for name, shown in _FIELDS.items() if name in said}
+
+
 class JsonLines(logging.Formatter):
     """One JSON object in each line.
 
@@ -47,7 +67,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        fields: dict[str, Any] | None = getattr(record, "fields", None)
+        fields = _fields_of(record)
         line: dict[str, Any] = {
             "at": at.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
@@ -68,4 +88,4 @@ def configure() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    LOGGER.setLevel(logging.INFO)
+    _LIBRARY.setLevel(logging.INFO)

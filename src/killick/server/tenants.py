@@ -9,7 +9,7 @@ from typing import Self
 from msgspec.structs import replace
 
 from killick.server.app import beside_requests
-from killick.server.log import cause
+from killick.server.log import Log, cause
 from killick.server.responses import Refused
 from killick.server.service import Service
 from killick.session.aio import AsyncStore
@@ -101,18 +101,18 @@ class Tenants:
     async def _run(self, tenant: str, part: _Part, before: asyncio.Task[None] | None) -> None:
         own = self._own
         # What is posted to webhooks is of the server's own tenant.
-        settings = replace(own.settings, tenant=tenant, webhooks=())
+        settings, log = replace(own.settings, tenant=tenant, webhooks=()), Log(tenant=tenant)
         try:
             if before is not None:  # no more stores are open at once than there is room for
                 await asyncio.wait([before])
             async with self._make_store(tenant) as store:
-                service = Service(store, own.runner, settings, own.guard, own.log, own.places)
+                service = Service(store, own.runner, settings, own.guard, log, own.places)
                 async with beside_requests(service, self._upkept[tenant]):
                     part.opened.set_result(service)
                     await part.over.wait()
         except Exception as error:  # noqa: BLE001  (told to those who ask, or to the log)
             if part.opened.done():
-                own.log.warning("tenant_failed", **cause(error))
+                log.warning("tenant_failed", **cause(error))
                 return
             if self._parts.get(tenant) is part:
                 del self._parts[tenant]  # the next request tries again
