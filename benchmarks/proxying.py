@@ -1,7 +1,7 @@
 """What the proxy adds: to a request, to a chunk, in CPU; beside a proxy that records nothing.
 
-    python -m benchmarks.proxying [--streams 50] [--seconds 20] [--requests 300]
-    python -m benchmarks.proxying --soak --streams 200 --seconds 600 --rate 5
+    python -m benchmarks.proxying [--streams 50] [--seconds 20] [--requests 300] [--write-docs]
+    python -m benchmarks.proxying --soak --streams 200 --seconds 600 --rate 5 [--write-docs]
 
 The model's server, each proxy and the clients are processes of their own. Every chunk carries the
 moment at which it was sent; a client compares it with the moment at which it has read it. CPU is
@@ -24,7 +24,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Final
 
+from benchmarks import report
 from killick import AsyncStore, Store
 from killick.proxy.forward import ProxySettings
 from killick.proxy.launch import serve
@@ -302,6 +304,85 @@ def _stored(path: Path) -> int:
         return count
 
 
+# -- the document ----------------------------------------------------------------------------------
+
+Found = dict[str, Any]
+_BESIDE_MS: Final = 1.0
+_P99_MS: Final = 10.0
+_CHUNK_US: Final = 150.0
+
+
+def _rows(found: Found) -> str:
+    """Return what was measured as a table, each figure beside its goal."""
+    direct, plain, recording = (found[name] for name in ("direct", "plain", "recording"))
+    words, beside = found["added_ms"], found["added_besides_the_commit_ms"]
+    behind = recording["behind_ms_p99"] - direct["behind_ms_p99"]
+    cpu = found["recording_cpu_us_per_chunk"]
+    stored, chunks = found["stored_chunks"], recording["chunks"]
+    streams = f"{found['streams']} streams at {found['rate']} chunks a second"
+    return report.aligned(
+        [
+            ("figure", "goal", "found", "holds"),
+            (
+                "first words of an answer, later than with a proxy that records nothing, median",
+                f"{_BESIDE_MS:g} ms and one commit",
+                f"{words:.2f} ms, of which a commit is {found['commit_ms']:.2f}",
+                _verdict(beside <= _BESIDE_MS),
+            ),
+            (
+                "the same, of a conversation that is new",
+                "",
+                f"{found['added_to_a_new_conversation_ms']:.2f} ms",
+                "",
+            ),
+            (
+                f"{streams}: the latest chunk of 99 in 100, later than without any proxy",
+                f"{_P99_MS:g} ms",
+                f"{behind:.1f} ms: {recording['behind_ms_p99']:.1f}, with a proxy that records "
+                f"nothing {plain['behind_ms_p99']:.1f}, without any {direct['behind_ms_p99']:.1f}",
+                _verdict(behind <= _P99_MS),
+            ),
+            (
+                "processor for a chunk of these",
+                f"{_CHUNK_US:g} µs",
+                f"{cpu:.0f} µs, and {found['plain_cpu_us_per_chunk']:.0f} without recording",
+                _verdict(cpu <= _CHUNK_US),
+            ),
+            (
+                "chunks that are in the store afterwards",
+                "all",
+                f"{stored:,} of {chunks:,}",
+                _verdict(stored == chunks),
+            ),
+        ]
+    )
+
+
+def _soak_rows(found: Found) -> str:
+    """Return what a long run had stored, and its memory at some moments."""
+    resident, seconds = found["resident_mb"], found["seconds"]
+    rows = [("after", "conversations", "chunks, and those in the store", "resident memory")]
+    for part in (1 / 60, 1 / 4, 1 / 2, 3 / 4):
+        memory = resident[max(0, round(part * 60) - 1)]
+        rows.append((f"{part * seconds:.0f} s", "", "", f"{memory:.0f} MB"))
+    counts = f"{found['chunks']:,}, {found['stored_chunks']:,}"
+    end = f"{resident[-1]:.0f} MB"
+    rows.append((f"{seconds:.0f} s", f"{found['conversations']:,}", counts, end))
+    asked = f"{found['streams']} streams, {found['rate']:g} chunks a second each; "
+    spent = f"{found['cpu_us_per_chunk']:.0f} µs of processor a chunk, with the process's start."
+    return f"{asked}{spent}\n\n{report.aligned(rows)}"
+
+
+def _verdict(holds: object) -> str:
+    return "yes" if holds else "NO"
+
+
+def _write(name: str, table: str, folder: Path, load_before: float) -> None:
+    commit, date = report.commit_and_date()
+    about = f"Commit {commit}, {date}; {report.machine(folder)}, before {load_before:.1f}."
+    report.replace_between(report.DOCUMENT, name, f"{about}\n\n{table}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", type=int, default=50)
@@ -311,6 +392,7 @@ def main() -> int:
     parser.add_argument("--soak", action="store_true", help="many streams for long")
     parser.add_argument("--answer-seconds", type=float, default=60.0, help="with --soak")
     parser.add_argument("--dir", help="where the stores are made")
+    parser.add_argument("--write-docs", action="store_true", help="renew docs/performance.md")
     parser.add_argument("--model", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--proxy", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -319,13 +401,18 @@ def main() -> int:
     elif options.proxy:
         run_proxy(*options.proxy)
     else:
+        load = os.getloadavg()[0]
         with tempfile.TemporaryDirectory(prefix="killick-proxy-", dir=options.dir) as folder:
             if options.soak:
                 asked = options.streams, options.seconds, options.rate, options.answer_seconds
-                found = soak(*asked, Path(folder))
+                found, name = soak(*asked, Path(folder)), "proxy_soak"
+                table = _soak_rows(found)
             else:
                 found = measure(options.streams, options.seconds, options.requests, Path(folder))
-        print(json.dumps(found, indent=1))
+                table, name = _rows(found), "proxy"
+            print(json.dumps(found, indent=1), table, sep="\n\n")
+            if options.write_docs:
+                _write(name, table, Path(folder), load)
     return 0
 
 
