@@ -135,13 +135,13 @@ def test_no_two_public_classes_share_a_name() -> None:
 
 CORE = ("errors.py", "types.py", "model/", "journal/", "search/", "views/", "stores/", "session/")
 
-CORE_LINES = 35_260
+CORE_LINES = 35_340
 """It had 22,554 when the aim was 20,900, 26,400 with budgets, profiles, locks and restored backups.
 The rest is for runs that finish (settlements, due work, steering, the feed, limits, links), for
 reads, contexts and erasures whose cost does not grow with the store, for row security, for rules of
 retention that the store keeps, for batches, so that the proxy needs nothing private, for backups
-that are renewed, for pages of messages and the best of the newest matches, and for loops that a
-descriptor wakes."""
+that are renewed, for pages of messages and the best of the newest matches, for loops that a
+descriptor wakes, for roles that may become others, and for files that root makes for services."""
 
 
 def lines(name: str) -> int:

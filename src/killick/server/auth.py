@@ -18,6 +18,7 @@ import msgspec
 from killick.errors import KillickError, UsageError
 from killick.model.sessions import moment
 from killick.server.responses import Refused
+from killick.stores.owner import give, open_or_make
 
 May = Literal["read", "write"]
 VARIABLE: Final = "KILLICK_TOKENS"
@@ -120,7 +121,7 @@ class Tokens:
     def _changing(self) -> Iterator[None]:
         """One process at a time: the file is replaced, so the lock is one beside it."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = open_or_make(self.path.with_name(f"{self.path.name}.lock"), self.path)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._read_as = None
@@ -133,6 +134,7 @@ class Tokens:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as file:
+                give(descriptor, self.path)
                 file.write(msgspec.json.format(msgspec.json.encode(_File(tokens)), indent=1))
                 file.flush()
                 os.fsync(file.fileno())

@@ -55,8 +55,8 @@ def _fields_of(record: logging.LogRecord) -> dict[str, Any] | None:
     """Return what a line of ours has beside its words; None for one of another library."""
     if record.name != _LIBRARY.name:
         return getattr(record, "fields", None)
-    said = record.__dict__
-    return {shown: said[name] for name, shown in _FIELDS.items() if name in said}
+    extras = record.__dict__
+    return {shown: extras[name] for name, shown in _FIELDS.items() if name in extras}
 
 
 class JsonLines(logging.Formatter):

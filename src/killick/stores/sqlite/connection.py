@@ -22,6 +22,7 @@ from killick.errors import (
     StoreOnNetwork,
     StoreReadOnly,
 )
+from killick.stores.owner import open_or_make
 
 Durability = Literal["full", "normal"]
 
@@ -209,7 +210,7 @@ def prepare(path: Path, *, network: bool) -> Path:
     """Return the real path of the store's file, made with mode 0600 if it is not there yet."""
     path = check_name(path, network=network)
     if not path.exists():
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        os.close(open_or_make(path, path.parent))
     return path
 
 

@@ -647,7 +647,7 @@ def _restore(
     ) as source:
         if not stored_version(source, backup):
             raise StoreNotOurs(f"{backup} is empty and no backup; nothing was changed")
-        made = maintain.back_up(source, restoring(path), progress)
+        made = maintain.back_up(source, restoring(path), progress, like=path)
     kept = finish_restore(path)
     replaced = None if kept is None else str(kept)
     return RestoreReceipt(str(path), made.bytes, made.sessions, made.entries, replaced=replaced)

@@ -29,6 +29,7 @@ from queue import SimpleQueue
 from typing import ClassVar, Final
 
 from killick.errors import StoreBusy
+from killick.stores.owner import open_or_make
 
 _TURN: Final = 0
 _HOLDERS: Final = 1_024
@@ -51,7 +52,7 @@ class LockFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._fd = open_or_make(path, path.with_name(path.name.removesuffix("-lock")))
         self._users = 0
         self._holders: set[int] = set()
         self._turn = threading.Lock()

@@ -13,6 +13,7 @@ import msgspec
 
 from killick.errors import StoreDegraded, UsageError
 from killick.stores.contract import BackupReceipt, Traces
+from killick.stores.owner import give
 from killick.stores.sqlite import renewal
 from killick.stores.sqlite.generation import new_generation, sync_folder
 
@@ -99,10 +100,17 @@ def _find(file: Path, needles: Sequence[bytes]) -> list[bytes]:
     return [needle for needle in needles if needle not in left]
 
 
-def back_up(source: apsw.Connection, target: Path, progress: Progress | None) -> BackupReceipt:
+def back_up(
+    source: apsw.Connection,
+    target: Path,
+    progress: Progress | None,
+    *,
+    like: Path | None = None,
+) -> BackupReceipt:
     """Copy the store while it is in use, verify the copy, and give it its name last.
 
-    The copy has a generation of its own: a log of the store is not the copy's.
+    The copy has a generation of its own: a log of the store is not the copy's. If root makes it, it
+    belongs to the owner of `like`.
 
     If interrupted: there is no file of that name, or a whole and verified one.
     """
@@ -110,7 +118,7 @@ def back_up(source: apsw.Connection, target: Path, progress: Progress | None) ->
     # A name of its own: two backups to the same file must not write into each other's copy.
     partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
     try:
-        _copy(source, partial, progress)
+        _copy(source, partial, progress, like)
         receipt = _verify(partial, target)
         _check_free(target)
         partial.rename(target)
@@ -135,9 +143,14 @@ def renew(source: apsw.Connection, target: Path, progress: Progress | None) -> B
     )
 
 
-def _copy(source: apsw.Connection, partial: Path, progress: Progress | None) -> None:
+def _copy(
+    source: apsw.Connection, partial: Path, progress: Progress | None, like: Path | None
+) -> None:
     try:
-        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        made = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        if like is not None:
+            give(made, like)
+        os.close(made)
     except OSError as error:
         raise UsageError(f"no copy can be made there: {error}; name another file") from error
     with closing(apsw.Connection(str(partial))) as copy:
