@@ -99,6 +99,51 @@ def test_a_deleted_session_is_gone_and_its_name_free(tmp_path: Path) -> None:
     with_service(tmp_path, check)
 
 
+def test_of_two_that_begin_a_session_at_once_one_is_refused(tmp_path: Path) -> None:
+    """As with SqliteSessionService; nothing of the refused one is kept, its states neither."""
+
+    async def check(_: AsyncStore, service: KillickSessionService) -> None:
+        for name in ("a", "b", "c", "a"):
+            states = [{"app:who": who, "mine": who} for who in ("first", "second")]
+            begun = await asyncio.gather(
+                *(service.create_session(**PLACE, session_id=name, state=one) for one in states),
+                return_exceptions=True,
+            )
+            [made] = [one for one in begun if not isinstance(one, BaseException)]
+            [refused] = [one for one in begun if isinstance(one, BaseException)]
+            assert isinstance(refused, AlreadyExistsError)
+            assert await service.get_session(**PLACE, session_id=name) == made
+            assert made.state["app:who"] == made.state["mine"]
+            await service.delete_session(**PLACE, session_id=name)
+
+    with_service(tmp_path, check)
+
+
+def test_another_event_with_the_id_of_one_is_kept_with_its_states(tmp_path: Path) -> None:
+    async def check(_: AsyncStore, service: KillickSessionService) -> None:
+        async def add(number: int) -> list[str]:
+            session = await service.get_session(**PLACE, session_id="s")
+            assert session is not None
+            event = said(str(number), {"app:n": number, "user:n": number})
+            event.id = "same"
+            await service.append_event(session, event)
+            kept = await service.get_session(**PLACE, session_id="s")
+            assert kept is not None
+            assert kept.state == {"app:n": number, "user:n": number}
+            journal = await service.journal(**PLACE, session_id="s")
+            shown = [one for one in await journal.transcript() if one.kind == "message"]
+            return ["".join(part.text for part in one.parts) for one in shown]
+
+        await service.create_session(**PLACE, session_id="s")
+        assert await add(1) == ["1"]
+        assert await add(2) == ["1", "2"]
+        await service.delete_session(**PLACE, session_id="s")
+        await service.create_session(**PLACE, session_id="s")
+        assert await add(2) == ["2"]
+
+    with_service(tmp_path, check)
+
+
 def test_sessions_are_listed_by_their_last_event(tmp_path: Path) -> None:
     async def check(_: AsyncStore, service: KillickSessionService) -> None:
         for place, name in ((PLACE, "a"), (PLACE, "b"), (OTHER, "a")):

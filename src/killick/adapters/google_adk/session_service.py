@@ -8,6 +8,7 @@ and of its users are notes in a hidden session of the app's.
 from typing import Any, Final
 from urllib.parse import quote
 
+import msgspec
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
 from google.adk.events import Event
@@ -25,6 +26,7 @@ from google.adk.sessions.state import State
 from killick.adapters.google_adk.contents import OURS, as_message
 from killick.adapters.google_adk.recorder import recorded_session
 from killick.errors import IdConflict, SessionNotFound
+from killick.model.messages import Json, Message
 from killick.model.sessions import SessionNote
 from killick.session.aio import AsyncSession, AsyncStore
 
@@ -69,11 +71,22 @@ class KillickSessionService(BaseSessionService):
         given = session_id.strip() if session_id else ""
         named = given or platform_uuid.new_uuid()
         journal = await self.journal(app_name=app_name, user_id=user_id, session_id=named)
-        if _fold(await journal.notes()) is not None:
-            raise AlreadyExistsError(f"Session with id {named} already exists.")
+        notes = await journal.notes()
+        exists = AlreadyExistsError(f"Session with id {named} already exists.")
+        if _fold(notes) is not None:
+            raise exists
+        # Of two that begin a session at once, one is refused: both count the same beginnings.
+        key = f"{BEGUN}:{sum(note.name == BEGUN for note in notes)}"
         deltas = extract_json_safe_state_delta(state or {})
-        await self._keep_shared(app_name, user_id, deltas, None)
-        await journal.note(BEGUN, {"state": deltas["session"], "time": platform_time.get_time()})
+        begun = {"state": deltas["session"], "time": platform_time.get_time()}
+        batch = self._store.batch()
+        written = batch.note_all(journal, [SessionNote(BEGUN, begun, key=key)]).unless(IdConflict)
+        shared = _shared_notes(user_id, deltas, f"{journal.id}:{key}")
+        if shared:
+            batch.note_all(await self._states(app_name), shared).unless(IdConflict)
+        await batch.write()
+        if written.refusal is not None or (written.result and written.result[0].repeated):
+            raise exists
         made = await self.get_session(app_name=app_name, user_id=user_id, session_id=named)
         assert made is not None
         return made
@@ -164,36 +177,15 @@ class KillickSessionService(BaseSessionService):
         data = event.model_dump(mode="json", exclude_none=True, by_alias=False)
         if event.actions is not None and event.actions.state_delta:
             deltas = extract_json_safe_state_delta(event.actions.state_delta)
-            await self._keep_shared(session.app_name, session.user_id, deltas, event.id)
-        message = as_message(event)
-        if message is not None and recorded_session() != journal.id:
-            await journal.add_messages([message], source=OURS)
-        try:
-            note = SessionNote(EVENT, data, key=f"{EVENT}:{event.id}")
-            [receipt] = await journal.note_all([note])
-        except IdConflict:  # another event with the same id: both are kept
-            receipt = await journal.note(EVENT, data)
-        if receipt.repeated:
+            for note in _shared_notes(session.user_id, deltas, f"{journal.id}:{event.id}"):
+                await _note_again(await self._states(session.app_name), note)
+        message = as_message(event) if recorded_session() != journal.id else None
+        if not await _add(journal, event.id, data, message):
             return event
         session.last_update_time = event.timestamp
         return self._commit_event_to_session(session, event)
 
     # -- states ----------------------------------------------------------------------------------
-
-    async def _keep_shared(
-        self, app_name: str, user_id: str, deltas: dict[str, Any], event_id: str | None
-    ) -> None:
-        notes = []
-        if deltas["app"]:
-            key = f"{APP}:{event_id}" if event_id else None
-            notes.append(SessionNote(APP, deltas["app"], key=key))
-        if deltas["user"]:
-            key = f"{USER}:{event_id}" if event_id else None
-            data = {"user_id": user_id, "state": deltas["user"]}
-            notes.append(SessionNote(USER, data, key=key))
-        if notes:
-            states = await self._store.open_session(_shared_name(app_name), type="hidden")
-            await states.note_all(notes)
 
     async def _shared(self, app_name: str) -> "_Shared":
         shared = _Shared()
@@ -205,11 +197,56 @@ class KillickSessionService(BaseSessionService):
                 shared.users.setdefault(note.data["user_id"], {}).update(note.data["state"])
         return shared
 
+    async def _states(self, app_name: str) -> AsyncSession:
+        return await self._store.open_session(_shared_name(app_name), type="hidden")
+
     async def _existing(self, name: str) -> AsyncSession | None:
         try:
             return await self._store.session(name)
         except SessionNotFound:
             return None
+
+
+async def _add(journal: AsyncSession, event_id: str, data: Json, message: Message | None) -> bool:
+    """Add an event and its message; return False if it is there already.
+
+    Another event with the same id, or one whose id a deleted session had, is kept as well.
+    """
+    try:
+        if message is not None:
+            await journal.add_messages([message], source=OURS)
+        [receipt] = await journal.note_all([SessionNote(EVENT, data, f"{EVENT}:{event_id}")])
+    except IdConflict:
+        pass
+    else:
+        if not receipt.repeated:
+            return True
+        kept = _fold(await journal.notes())
+        if kept is not None and any(event.id == event_id for event in kept.events):
+            return False
+    if message is not None:
+        await journal.add_messages([msgspec.structs.replace(message, id="")], source=OURS)
+    await journal.note(EVENT, data)
+    return True
+
+
+async def _note_again(journal: AsyncSession, note: SessionNote) -> None:
+    """Write a note; another one with the same key is kept as well."""
+    try:
+        await journal.note_all([note])
+    except IdConflict:
+        await journal.note(note.name, note.data)
+
+
+def _shared_notes(user_id: str, deltas: dict[str, Any], key: str) -> list[SessionNote]:
+    """Return the notes about the states of an app and of a user; a key is written once. Pure."""
+    notes = []
+    if deltas["app"]:
+        notes.append(SessionNote(APP, deltas["app"], key=f"{APP}:{key}"))
+    if deltas["user"]:
+        data = {"user_id": user_id, "state": deltas["user"]}
+        notes.append(SessionNote(USER, data, key=f"{USER}:{key}"))
+    return notes
 
 
 class _Shared:
