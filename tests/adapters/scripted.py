@@ -80,7 +80,7 @@ def agent(scenario: str) -> Agent[None, str]:
 async def run(session: AsyncSession, scenario: str) -> None:
     async with session.turn(PROMPT) as turn:
         await agent(scenario).run(
-            message_history=await history(session), capabilities=[Recorder(turn)]
+            message_history=await history(session), capabilities=[Recorder(turn, streaming=True)]
         )
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, RunContext
+from pydantic import BaseModel
+from pydantic_ai import Agent, ModelRetry, RunContext, ToolOutput
 from pydantic_ai.exceptions import ApprovalRequired
 from pydantic_ai.messages import (
     BinaryContent,
@@ -48,7 +49,7 @@ def test_without_streams_each_request_is_its_own(tmp_path: Path) -> None:
             async with session.turn("Look.") as turn:
                 await agent.run(
                     message_history=await history(session),
-                    capabilities=[Recorder(turn, streaming=False)],
+                    capabilities=[Recorder(turn)],
                 )
             calls = [
                 one.body
@@ -60,12 +61,71 @@ def test_without_streams_each_request_is_its_own(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_run_streams_only_if_told_and_all_results_are_recorded(
+    tmp_path: Path, streaming: bool
+) -> None:
+    """Those of no tool too: an unknown tool, bad arguments, the final answer's."""
+    asked: list[str] = []
+    calls = [
+        ToolCallPart("nowhere", "{}", "unknown"),
+        ToolCallPart("count", '{"number": "many"}', "bad"),
+        ToolCallPart("count", '{"number": 1}', "good"),
+        ToolCallPart("count", '{"number": 0}', "failed"),
+    ]
+    last = ToolCallPart("final_result", '{"number": 7}', "final")
+
+    def next_calls(messages: list[ModelMessage]) -> list[ToolCallPart]:
+        return [last] if len(messages) > 1 else calls
+
+    def whole(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        asked.append("whole")
+        return ModelResponse(parts=next_calls(messages))
+
+    async def stream(messages: list[ModelMessage], _: AgentInfo) -> AsyncIterator[DeltaToolCalls]:
+        asked.append("stream")
+        for index, call in enumerate(next_calls(messages)):
+            delta = DeltaToolCall(call.tool_name, str(call.args), tool_call_id=call.tool_call_id)
+            yield {index: delta}
+
+    agent = Agent(
+        FunctionModel(whole, stream_function=stream),
+        output_type=ToolOutput(Number, name="final_result"),
+    )
+
+    @agent.tool_plain(retries=2)
+    def count(number: int) -> int:
+        if not number:
+            raise ModelRetry("More than none.")
+        return number
+
+    async def main() -> None:
+        async with AsyncStore(tmp_path / "w.db") as store:
+            session = await store.create_session()
+            async with session.turn("Count.") as turn:
+                recorder = Recorder(turn, streaming=True) if streaming else Recorder(turn)
+                await agent.run(message_history=await history(session), capabilities=[recorder])
+            results = [m.parts[0] for m in await session.messages() if m.role == "tool"]
+            found = {one.call_id: one.is_error for one in results if isinstance(one, ToolResult)}
+            errors = {"unknown": True, "bad": True, "failed": True}
+            assert found == {**errors, "good": False, "final": False}
+            assert len(results) == 5
+            assert (await session.context("anthropic")).repairs == []
+
+    asyncio.run(main())
+    assert set(asked) == {"stream" if streaming else "whole"}
+
+
+class Number(BaseModel):
+    number: int
+
+
 def test_an_agent_inside_of_a_tool_is_a_session_of_its_own(tmp_path: Path) -> None:
     async def main() -> None:
         async with AsyncStore(tmp_path / "w.db") as store:
             session = await store.create_session()
             async with session.turn("Look.") as turn:
-                recorder = Recorder(turn)
+                recorder = Recorder(turn, streaming=True)
                 inner = Agent(FunctionModel(stream_function=one_look))
                 outer = Agent(FunctionModel(stream_function=one_look))
 
@@ -126,7 +186,8 @@ def test_what_a_tool_shows_is_kept_and_sent_again(
             session = await store.create_session()
             async with session.turn("Look.") as turn:
                 await agent.run(
-                    message_history=await history(session), capabilities=[Recorder(turn)]
+                    message_history=await history(session),
+                    capabilities=[Recorder(turn, streaming=True)],
                 )
             [result] = (await session.messages())[2].parts
             assert isinstance(result, ToolResult)
@@ -157,7 +218,8 @@ def test_a_tool_that_is_cancelled_as_it_shows_something_has_its_outcome(tmp_path
             with contextlib.suppress(asyncio.CancelledError):
                 async with session.turn("Look.") as turn:
                     await agent.run(
-                        message_history=await history(session), capabilities=[Recorder(turn)]
+                        message_history=await history(session),
+                        capabilities=[Recorder(turn, streaming=True)],
                     )
             [result] = (await session.messages())[2].parts
             assert isinstance(result, ToolResult)
@@ -191,7 +253,7 @@ def test_a_call_that_asks_to_be_approved_itself(tmp_path: Path, approved: bool) 
             session = await store.create_session()
             deciding = asyncio.create_task(decide(session, approved=approved))
             async with session.turn("Deploy.") as turn:
-                recorder = Recorder(turn)
+                recorder = Recorder(turn, streaming=True)
                 await agent.run(
                     message_history=await history(session),
                     capabilities=[recorder, Approvals(session, recorder)],

@@ -100,7 +100,8 @@ async def interrupted_then_asked(
         ]
         async with session.turn("PROMPT-2") as turn:
             await asked.agent().run(
-                message_history=await history(session), capabilities=[Recorder(turn)]
+                message_history=await history(session),
+                capabilities=[Recorder(turn, streaming=True)],
             )
     return asked.messages
 

@@ -87,7 +87,7 @@ class Agent:
         If interrupted: what came is recorded, and a command that ran is ended with all it had
         started. The turn's block gives the turn its ending.
         """
-        recorder = Recorder(turn)
+        recorder = Recorder(turn, streaming=True)
         running = Running(recorder)
         await self._run_granted(session, turn, running)
         await compact_if_long(session, self.model, self.window)

@@ -65,13 +65,14 @@ _DEFERRED = (ApprovalRequired, CallDeferred, SkipToolExecution)
 class Recorder(AbstractCapability[Any]):
     """Records one run of an agent into one turn. Give it in `capabilities`, one for each run.
 
-    With `streaming=False` an answer is recorded when it is whole, for models that cannot stream.
+    A run that streams is recorded as it comes, another answer by answer; with `streaming=True`
+    `agent.run` asks its models for streams.
 
     If interrupted: what came is in the journal. A message that was cut off is partial, a tool that
     ran has its result or an unknown outcome; the turn's block gives the turn its ending.
     """
 
-    def __init__(self, turn: AsyncTurn, *, streaming: bool = True) -> None:
+    def __init__(self, turn: AsyncTurn, *, streaming: bool = False) -> None:
         self.turn = turn
         self.arguments: dict[str, str] = {}
         """What the model wrote for each call, by its id: exactly as recorded."""
@@ -84,7 +85,7 @@ class Recorder(AbstractCapability[Any]):
 
     @property
     def has_wrap_run_event_stream(self) -> bool:
-        # What makes `agent.run()` stream, so that there are deltas to record.
+        # What makes `agent.run()` stream; `on_event` is given the results of tools all the same.
         return self._streaming
 
     @property
