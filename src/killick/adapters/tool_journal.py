@@ -2,7 +2,8 @@
 
 A framework tells of a tool by the id of its call. Some models give none, and then the framework
 mints one, or tells an empty one: the call is found by its name and arguments among those that are
-still open.
+still open. Some models give one id to several calls of an answer: all but the first are recorded as
+that id with an underscore and more behind it, and are told apart by names and arguments, too.
 """
 
 import json
@@ -48,6 +49,23 @@ class OpenCalls:
                     self._known_as[call_id] = call.id
                 return call.id
         return None
+
+    def find_to_start(self, call_id: str, name: str = "", arguments: Any = None) -> str | None:
+        """Return the id under which the call is recorded that a tool now starts for."""
+        sharing = [
+            call
+            for call in self._open.values()
+            if call_id
+            and (call.id == call_id or call.id.startswith(f"{call_id}_"))
+            and call.id not in self._begun
+            and name in ("", call.name)
+        ]
+        for call in sharing:
+            if arguments is not None and _same(call.arguments, arguments):
+                return call.id
+        if sharing:  # a middleware may have changed the arguments
+            return sharing[0].id
+        return self.find(call_id, name, arguments)
 
     def begin(self, call_id: str) -> None:
         self._begun.add(call_id)
@@ -124,8 +142,10 @@ class ToolJournal:
 
         Raises CallNotFound if the model made no such call.
         """
-        made_here = self.calls.find(call_id, name, arguments)
+        made_here = self.calls.find_to_start(call_id, name, arguments)
         own = made_here or call_id
+        if made_here is not None and not self.calls.is_running(own):
+            self.calls.begin(own)  # before it is durable: another one like it may start meanwhile
         tool = self.turn.tool(own, of=None if made_here is not None else self._of)
         try:
             await tool.begin()
@@ -134,7 +154,6 @@ class ToolJournal:
                 raise
             self._resumed.add(own)  # it waited for a person in the middle, and runs again
             return own
-        self.calls.begin(own)
         self._running[own] = tool
         return own
 

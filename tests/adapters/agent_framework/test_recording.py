@@ -141,6 +141,17 @@ def recorded(tmp_path: Path, made: Agent[Any], *, stream: bool = True) -> list[A
     return asyncio.run(main())
 
 
+@pytest.mark.parametrize("call_id", ["c1", ""])
+def test_calls_that_share_an_id_are_told_apart(tmp_path: Path, call_id: str) -> None:
+    """Some models number the calls of each kind, or give none an id; the tools run at once."""
+    calls = [(call_id, "t1"), (call_id, "t2"), (call_id, "t1")]
+    model = Scripted(lambda done: ["Well."] if done else list(calls))
+    made = Agent(model, name="agent", tools=[scripted.t1, scripted.t2])
+    *kept, status = recorded(tmp_path, made, stream=False)
+    assert kept == [(f"result-{n}", False) for n in (1, 2, 1)]
+    assert status == "completed"
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_failing_tool_is_an_error(tmp_path: Path, stream: bool) -> None:
     made = Agent(one_call("breaks"), tools=[breaks])

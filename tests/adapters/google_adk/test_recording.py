@@ -161,6 +161,17 @@ def test_an_unknown_tool_is_an_error(tmp_path: Path) -> None:
     assert turns == ["completed"]
 
 
+@pytest.mark.parametrize("call_id", ["c1", None])
+def test_calls_that_share_an_id_are_told_apart(tmp_path: Path, call_id: str | None) -> None:
+    """Some models number the calls of each kind, or give none an id; the tools run at once."""
+    calls: list[scripted.Said] = [(call_id, "t1"), (call_id, "t2"), (call_id, "t1")]
+    model = Scripted(lambda done: ["Well."] if done else calls)
+    made = LlmAgent(name="agent", model=model, tools=[scripted.t1, scripted.t2])
+    told, turns = recorded(tmp_path, made)
+    assert list(told.values()) == [(f"result-{n}", False) for n in (1, 2, 1)]
+    assert turns == ["completed"]
+
+
 def test_a_call_that_a_callback_made_is_recorded(tmp_path: Path) -> None:
     def replace(callback_context: Any, llm_response: Any) -> Any:
         if llm_response.partial or words([llm_response.content]):

@@ -17,6 +17,7 @@ from google.genai import types
 
 from killick import AsyncStore
 from killick.adapters.google_adk import KillickSessionService
+from killick.model.messages import Text
 from tests.adapters.google_adk.scripted import PLACE, Scripted, events, run
 from tests.adapters.upstreams import named_failures, run_theirs, suite_of
 
@@ -131,8 +132,8 @@ def test_another_event_with_the_id_of_one_is_kept_with_its_states(tmp_path: Path
             assert kept is not None
             assert kept.state == {"app:n": number, "user:n": number}
             journal = await service.journal(**PLACE, session_id="s")
-            shown = [one for one in await journal.transcript() if one.kind == "message"]
-            return ["".join(part.text for part in one.parts) for one in shown]
+            shown = [one.parts for one in await journal.transcript() if one.kind == "message"]
+            return [part.text for parts in shown for part in parts if isinstance(part, Text)]
 
         await service.create_session(**PLACE, session_id="s")
         assert await add(1) == ["1"]

@@ -139,6 +139,25 @@ def test_a_failing_tool_is_an_error_and_fails_the_run(tmp_path: Path) -> None:
         assert "no disk" in content
 
 
+@pytest.mark.parametrize("call_id", ["c1", ""])
+def test_calls_that_share_an_id_are_told_apart(tmp_path: Path, call_id: str) -> None:
+    """Some models number the calls of each kind, or give none an id; the tools run at once."""
+    calls = [(call_id, "t1"), (call_id, "t2"), (call_id, "t1")]
+
+    async def main() -> None:
+        async with AsyncStore(tmp_path / "w.db") as store:
+            session = await store.create_session()
+            model = Scripted(script=lambda done: ["Well."] if done else list(calls), asked=[])
+            agent = create_agent(model, [scripted.t1, scripted.t2])
+            async with session.turn(PROMPT) as turn:
+                said = {"messages": await history(session)}
+                await agent.ainvoke(said, {"callbacks": [Recorder(turn)]})
+            kept = results(await session.messages()).values()
+            assert list(kept) == [(f"result-{n}", False) for n in (1, 2, 1)]
+
+    asyncio.run(main())
+
+
 def test_bad_arguments_are_an_error(tmp_path: Path) -> None:
     with Store(tmp_path / "w.db") as store:
         session = store.create_session()

@@ -149,6 +149,15 @@ def test_an_unknown_tool_is_an_error(tmp_path: Path) -> None:
     assert "nowhere" in text
 
 
+def test_calls_that_share_an_id_are_told_apart(tmp_path: Path) -> None:
+    """Some models number the calls of each kind; the tools run at once."""
+    calls = [("c1", "t1"), ("c1", "t2"), ("c1", "t1")]
+    made = make(lambda done: ["Well."] if done else list(calls), scripted.t1, scripted.t2)
+    *kept, status = recorded(tmp_path, made)
+    assert kept == [(f"result-{n}", False) for n in (1, 2, 1)]
+    assert status == "completed"
+
+
 def test_a_call_without_an_id_is_dropped_by_strands_itself() -> None:
     """It asks the model again and again, also without a recorder; so there is nothing to record."""
     asked: list[int] = []

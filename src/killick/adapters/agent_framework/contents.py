@@ -93,6 +93,7 @@ class ContentApplier:
     def __init__(self, reply: Deltas) -> None:
         self._reply = reply
         self._calls: dict[str, str] = {}
+        self._made: list[str] = []
         self._last: str | None = None
 
     def add(self, contents: Iterable[Content]) -> None:
@@ -106,7 +107,7 @@ class ContentApplier:
 
     def end(self, finish_reason: Any, response_id: str | None) -> None:
         """Write the facts of an answer that is over."""
-        for call_id in self._calls.values():
+        for call_id in self._made:
             self._reply.tool_call(call_id, done=True)
         self._reply.finish(
             finish_reason=as_text(finish_reason) if isinstance(finish_reason, str) else None,
@@ -130,7 +131,7 @@ class ContentApplier:
                     self._reply.part(Opaque(OURS, msgspec.json.encode({"content": kept})))
 
     def _call(self, content: Content) -> None:
-        """Write a call or a piece of one; one without an id gets one."""
+        """Write a call or a piece of one; one without an id, or with that of another, gets one."""
         given = as_text(content.call_id or "")
         arguments = content.arguments
         text = arguments if isinstance(arguments, str) else ""
@@ -139,11 +140,18 @@ class ContentApplier:
         known = self._calls.get(given) if given else None
         if known is None and not given and not content.name:
             known = self._last
+        call_id = given or f"call_{self._reply.id[-12:]}_{len(self._made)}"
         if known is not None:
-            self._reply.tool_call(known, arguments=as_text(text))
-            return
-        call_id = given or f"call_{self._reply.id[-12:]}_{len(self._calls)}"
+            try:
+                self._reply.tool_call(known, arguments=as_text(text))
+            except InvalidEntry:  # it is whole: this is another one
+                if not content.name:
+                    raise
+                call_id = f"{given}_{len(self._made)}"
+            else:
+                return
         self._calls[given or call_id] = self._last = call_id
+        self._made.append(call_id)
         self._reply.tool_call(call_id, name=as_text(content.name or "tool"), arguments=text)
 
 

@@ -156,7 +156,8 @@ class Recorder(BasePlugin):
         if scope is None or not tool_context.function_call_id:
             return
         call_id = scope.own(_agent_key(tool_context), tool_context.function_call_id)
-        if scope.tools.calls.find(call_id) is None and scope.of is None:
+        made = scope.tools.calls.find_to_start(call_id, tool.name, tool_args)
+        if made is None and scope.of is None:
             # No model of this run made it: a callback of the agent's, or an earlier run, did.
             call = ToolCall(call_id, tool.name, json.dumps(plain(tool_args or {})))
             await scope.turn.record(Message(role="assistant", parts=(call,)))
@@ -167,7 +168,8 @@ class Recorder(BasePlugin):
         if not await _may_run(scope, call_id, tool, tool_args, tool_context):
             return
         own = await scope.tools.start(call_id, tool.name, tool_args)
-        _context.inside.set(RunningTool(scope, own))
+        key, given = _agent_key(tool_context), tool_context.function_call_id
+        _context.inside.set(RunningTool(scope, own, key, given))
 
     async def after_tool_callback(
         self, *, tool: Any, tool_args: Any, tool_context: Any, result: Any
@@ -255,9 +257,8 @@ def _around(tool_context: Any) -> tuple[_Scope | None, str]:
     around = _context.inside.get()
     scope = _context.outermost
     if around is not None:
-        own = around.scope.own(key, given)
-        if around.call_id == own:
-            return around.scope, own
+        if (around.agent, around.given) == (key, given):
+            return around.scope, around.call_id
         scope = around.scope.children.get(around.call_id)  # inside of another tool: its agent's
     return scope, given if scope is None else scope.own(key, given)
 

@@ -83,7 +83,7 @@ class ChunkApplier:
                 self._reply.part(Opaque(OURS, msgspec.json.encode({"block": kept})))
 
     def _call(self, chunk: Any) -> None:
-        """Write a piece of a call; one without an id gets one, by its place in the answer."""
+        """Write a piece of a call; one without an id, or with that of another, gets its own."""
         key = chunk.get("index")
         key = key if key is not None else chunk.get("id") or len(self._calls)
         arguments = plain(chunk.get("args") or "")
@@ -91,7 +91,9 @@ class ChunkApplier:
         if known is not None:
             self._reply.tool_call(known, arguments=arguments)
             return
-        call_id = plain(chunk.get("id") or "") or f"call_{self._reply.id[-12:]}_{len(self._calls)}"
+        call_id = plain(chunk.get("id") or "") or f"call_{self._reply.id[-12:]}"
+        if not chunk.get("id") or call_id in self._calls.values():
+            call_id = f"{call_id}_{len(self._calls)}"
         self._calls[key] = call_id
         name = plain(chunk.get("name") or "tool")
         self._reply.tool_call(call_id, name=name, arguments=arguments)

@@ -35,9 +35,7 @@ class _Scope(RunScope):
     async def start(self, tool_use: Any) -> str:
         """Record that a tool starts, durably; returns the id under which its call is recorded."""
         given, name, arguments = _of(tool_use)
-        own = self.tools.calls.find(given, name, arguments)
-        if own is not None and self._is_other(own, name):
-            own = self.tools.calls.find("", name, arguments)  # several calls have this id
+        own = self.tools.calls.find_to_start(given, name, arguments)
         if own is None and self.of is not None:
             await self.decide(given, approved=True)
         elif own is None:  # no model of this run made it
@@ -46,10 +44,6 @@ class _Scope(RunScope):
             await self.turn.record(Message(role="assistant", parts=(call,)))
             self.tools.calls.add([call])
         return await self.tools.start(own or given, name, arguments)
-
-    def _is_other(self, own: str, name: str) -> bool:
-        names = {call.id: call.name for call in self.tools.calls}
-        return self.tools.calls.is_running(own) or names.get(own) != name
 
     async def finish_result(self, call_id: str, result: Any) -> None:
         """Record what a tool returned."""
