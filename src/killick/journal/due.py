@@ -9,10 +9,11 @@ from typing import Final
 
 import msgspec
 
+from killick.journal.assembly import is_whole_object
 from killick.journal.closing import keeps_waiting
 from killick.model import entries as e
 from killick.model.effects import REPEATABLE
-from killick.model.messages import ToolResult
+from killick.model.messages import ToolCall, ToolResult
 
 DUE_CAUSES: Final = frozenset[str | None]({"crashed", "terminated", "shut_down", "timed_out"})
 """Endings by accident: no person wished for them, and no code was at fault."""
@@ -25,8 +26,10 @@ class Due(msgspec.Struct, frozen=True, omit_defaults=True):
     """The newest turn as work, if it may be continued; or that the session is paused.
 
     `unsettled` are its calls, by message and call, that must not have their effect twice and left
-    no result; `asked` the questions that wait. `token`, `taker` and `until_us` are of work that was
-    taken and not begun.
+    no result; of those that `passed`, a newer call has the id, to which a recorded result belongs.
+    `asked` are the questions that wait. `limited` says that its last model call was refused by a
+    limit. `token`, `taker` and `until_us` are of work that was taken and not begun. It rests since
+    `ended_us`: when it ended, or was taken.
     """
 
     turn_id: str = ""
@@ -37,6 +40,8 @@ class Due(msgspec.Struct, frozen=True, omit_defaults=True):
     ended_us: int = 0
     resume_us: int | None = None
     unsettled: tuple[tuple[str, str], ...] = ()
+    passed: tuple[tuple[str, str], ...] = ()
+    limited: bool = False
     asked: tuple[str, ...] = ()
     token: str | None = None
     taker: str | None = None
@@ -81,10 +86,12 @@ def step(due: Due, at_us: int, body: e.Body) -> Due | None:
             return _settled(due, body.message_id, body.result.call_id)
         case e.Settled():
             return _settled(due, body.message_id, body.call_id)
-        case e.MessageRecorded():
-            answers = {part.call_id for part in body.parts if isinstance(part, ToolResult)}
-            left = tuple(call for call in due.unsettled if call[1] not in answers)
-            return due if left == due.unsettled else replace(due, unsettled=left)
+        case e.MessageRecorded() | e.MessageEnded() if due.unsettled:
+            return _said(due, body)
+        case e.LimitHit():
+            return replace(due, limited=True)
+        case e.ModelCallStarted() if due.limited:
+            return replace(due, limited=False)
         case e.ApprovalAsked():
             return replace(due, asked=(*due.asked, body.id))
         case e.ApprovalDecided():
@@ -100,6 +107,7 @@ def step(due: Due, at_us: int, body: e.Body) -> Due | None:
                 token=body.id,
                 taker=body.taker,
                 until_us=body.until_us,
+                ended_us=at_us,
                 resume_us=None,
             )
         case e.ResumeAt():
@@ -110,13 +118,31 @@ def step(due: Due, at_us: int, body: e.Body) -> Due | None:
             return due
 
 
+def _said(due: Due, body: e.MessageRecorded | e.MessageEnded) -> Due:
+    """Return what is known after a message: providers repeat ids of calls."""
+    whole = isinstance(body, e.MessageRecorded) or body.state == "complete"
+    made = {
+        part.id
+        for part in body.parts
+        if isinstance(part, ToolCall) and (whole or is_whole_object(part.arguments))
+    }
+    passed = due.passed + tuple(
+        call for call in due.unsettled if call[1] in made and call[0] != body.id
+    )
+    answers = {part.call_id for part in body.parts if isinstance(part, ToolResult)}
+    left = tuple(call for call in due.unsettled if call in passed or call[1] not in answers)
+    if (left, passed) == (due.unsettled, due.passed):
+        return due
+    return msgspec.structs.replace(due, unsettled=left, passed=passed)
+
+
 def _settled(due: Due, message_id: str, call_id: str) -> Due:
     left = tuple(call for call in due.unsettled if call != (message_id, call_id))
     return due if left == due.unsettled else msgspec.structs.replace(due, unsettled=left)
 
 
 def _ended(due: Due, at_us: int, body: e.TurnEnding) -> Due | None:
-    if body.cause not in DUE_CAUSES or due.stopped:
+    if body.cause not in DUE_CAUSES or due.stopped or due.limited:
         return nothing_due(due)
     asked = due.asked if keeps_waiting(body) else ()
     return msgspec.structs.replace(due, running=False, ended_us=at_us, asked=asked)
@@ -134,10 +160,12 @@ def ready_us(due: Due | None) -> int | None:
     """
     if due is None or not due.is_open:
         return None
-    if due.token is not None:
-        return due.until_us
-    if due.attempts >= due.allowed:
-        return 0
+    lapses = 0 if due.token is None else due.until_us
+    return lapses if due.attempts >= due.allowed else max(lapses, rested_us(due))
+
+
+def rested_us(due: Due) -> int:
+    """Return when it has rested after its last attempt, also one that was never begun."""
     if due.resume_us is not None:
         return due.resume_us
     return due.ended_us + backoff_us(due.attempts)

@@ -12,6 +12,7 @@ from typing import Final, Literal, NamedTuple
 from killick.journal.closing import keeps_waiting
 from killick.journal.turn_state import TurnState
 from killick.model import entries as e
+from killick.model.causes import KEEP_WAITING
 
 NewsKind = Literal[
     "turn_ended", "outcome_unknown", "settled", "approval_asked", "approval_decided",
@@ -22,6 +23,10 @@ GONE_ON_WITH: Final[tuple[NewsKind, ...]] = (
     "turn_ended", "approval_asked", "limit_reached", "attempts_used_up",
 )  # fmt: skip
 """Lines that the next turn answers: the conversation has gone on."""
+
+
+_LIMITED: Final = frozenset({"failed", *KEEP_WAITING})
+"""Causes of endings that a limit which was reached may be behind: no person had decided."""
 
 
 class Line(NamedTuple):
@@ -48,12 +53,15 @@ def lines_of(turn: TurnState | None, body: e.Body) -> list[Line]:
     """Return the lines that one more entry adds; `turn` is the turn that ran before it."""
     match body:
         case e.TurnEnding():
-            limited = body.error_type == "LimitReached"
+            ran = turn if turn is not None and turn.id == body.turn_id else None
+            # Whatever it ended with: frameworks wrap errors, and a process may die before its turn.
+            limited = ran is not None and ran.limited and body.cause in _LIMITED
+            limited = limited or body.error_type == "LimitReached"
             waits = (body.status == "failed" and not limited) or keeps_waiting(body)
             lines = [Line("turn_ended", body.cause, waits)]
             if limited:
                 lines.append(Line("limit_reached", body.cause, waits=True))
-            if turn is not None and turn.id == body.turn_id and turn.has_unknown:
+            if ran is not None and ran.has_unknown:
                 lines.append(Line("outcome_unknown", body.cause, waits=True))
             return lines
         case e.ApprovalAsked():

@@ -102,6 +102,17 @@ def admit_approved(call: CallState, decided: e.ApprovalDecided | None) -> None:
     )
 
 
+def admit_unseen(turn: TurnState, call: CallState, effect: str) -> None:
+    """Refuse to start a call that may have run where no start is seen, as one that was started.
+
+    The engine asks before it starts a tool of an ended turn; an audit does not.
+    """
+    if call.starts or turn.is_proven_unstarted(call) or effect in REPEATABLE:
+        return
+    if call.settled is None:
+        raise _unsettled(turn, call, "may have run, and its starts were not seen")
+
+
 # -- needs -------------------------------------------------------------------------------------
 
 
@@ -160,13 +171,17 @@ def _admit_repeat(turn: TurnState, call: CallState) -> None:
             "the model call it again"
         )
     if call.is_unsettled and call.effect not in REPEATABLE:
-        raise OutcomeUnsettled(
-            f"tool call {call.call_id!r} of turn {turn.id!r} was started and left no result, and "
-            "its effect must not be there twice; find out what it did, then call session.settle"
-            f"({turn.id!r}, {call.call_id!r}, …)",
-            turn_id=turn.id,
-            call_id=call.call_id,
-        )
+        raise _unsettled(turn, call, "was started and left no result")
+
+
+def _unsettled(turn: TurnState, call: CallState, why: str) -> OutcomeUnsettled:
+    return OutcomeUnsettled(
+        f"tool call {call.call_id!r} of turn {turn.id!r} {why}, and its effect must not be there "
+        "twice; find out what it did, then call session.settle"
+        f"({turn.id!r}, {call.call_id!r}, …)",
+        turn_id=turn.id,
+        call_id=call.call_id,
+    )
 
 
 def _settleable(turn: TurnState, body: e.Settled, running: TurnState | None) -> None:

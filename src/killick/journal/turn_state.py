@@ -58,6 +58,7 @@ class TurnState:
         "holder",
         "id",
         "left",
+        "limited",
         "limits",
         "line",
         "messages",
@@ -81,6 +82,7 @@ class TurnState:
         self._starts = started.starts
         self.ended: e.TurnEnding | None = None
         self.stop: e.StopAsked | None = None
+        self.limited = False  # its last model call was refused by a limit
         self.open_messages: dict[str, int] = {}
         self.messages: dict[str, int] = {}
         self.model_calls: dict[str, e.ModelCallStarted] = {}
@@ -173,7 +175,9 @@ class TurnState:
                 if settled is not None and settled.starts == body.number:
                     settled.settled = body
             case e.ModelCallStarted(turn_id=self.id):
-                self.model_calls[body.id] = body
+                self.model_calls[body.id], self.limited = body, False
+            case e.LimitHit(turn_id=self.id):
+                self.limited = True
             case e.ModelCallEnded(turn_id=self.id):
                 self.model_calls.pop(body.id, None)
             case e.ApprovalAsked(turn_id=self.id):

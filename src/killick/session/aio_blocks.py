@@ -188,10 +188,10 @@ class AsyncToolRun:
 
 
 async def _value_of(function: Any, bound: Callable[[], Any]) -> Any:
-    """Call a check: a coroutine function here, any other on a thread."""
-    if inspect.iscoroutinefunction(function):
-        return await bound()
-    return await on_daemon_thread(bound)
+    """Call a check: a coroutine function here, any other on a thread; await what it returns."""
+    asynchronous = inspect.iscoroutinefunction(function)
+    value = bound() if asynchronous else await on_daemon_thread(bound)
+    return await value if inspect.isawaitable(value) else value
 
 
 def _is_failure(error: BaseException) -> bool:

@@ -28,6 +28,7 @@ _KEPT: Final = 32
 _SHORT: Final = 8
 _LEADING: Final = ("system", "developer")
 _FLAGS: Final = frozenset({"stream", "stream_options"})
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 _MESSAGES: Final = {"messages": "openai-chat", "input": "openai-responses", "contents": "gemini"}
 
 
@@ -41,11 +42,13 @@ def _canonical(value: Any) -> bytes:
 
 def messages_of(request: Mapping[str, Any]) -> tuple[str, list[Any]]:
     """Return the messages of a request and the format that its keys tell. Raises InvalidEntry."""
+    if not isinstance(request, Mapping):
+        raise InvalidEntry(f"a request is a dict, and this is a {type(request).__name__}")
     for name, format_ in _MESSAGES.items():
         messages = request.get(name)
         if isinstance(messages, str):
             messages = [messages]
-        if isinstance(messages, Sequence):
+        if isinstance(messages, Sequence) and not isinstance(messages, bytes | bytearray):
             sent = list(messages)
             while sent and isinstance(sent[0], Mapping) and sent[0].get("role") in _LEADING:
                 del sent[0]
@@ -75,7 +78,7 @@ def with_request(
     """
     format_, messages = messages_of(request)
     view = None
-    if made is not None and made.messages == messages:
+    if made is not None and made.print == fingerprint(messages):
         view, format_ = made.view, made.format
     sent = e.SentRequest(
         hash=hash_request(call, format_, messages),
@@ -91,8 +94,18 @@ class Made(msgspec.Struct, frozen=True):
     """The messages of a context, and how they were made."""
 
     format: str
-    messages: list[Any]
+    print: bytes
+    """Of the messages as they were made: callers change theirs."""
     view: e.SentView
+
+
+def fingerprint(messages: Sequence[Any]) -> bytes:
+    """Return a hash by which messages are known again, much sooner than by their canonical form."""
+    try:
+        data = _ENCODER.encode(messages)
+    except (TypeError, ValueError, RecursionError):
+        data = _canonical(messages)
+    return sha256(data).digest()
 
 
 def _short(message: Any) -> str:

@@ -1,5 +1,7 @@
 """Whether a turn that broke may be continued, entry by entry, and when."""
 
+import msgspec
+
 from killick.journal import due
 from killick.journal.due import Due, backoff_us, ready_us
 from killick.model import entries as e
@@ -39,7 +41,9 @@ def test_what_was_taken_is_looked_at_when_its_time_is_over() -> None:
     taken = e.WorkTaken(id="w", turn_id="t", attempt=1, taker="h2", until_us=77)
     known = after(begun(), broken(), taken)
     assert known is not None
-    assert (ready_us(known), known.taker, known.attempts) == (77, "h2", 1)
+    assert (ready_us(known), known.taker, known.attempts) == (10 + SECOND, "h2", 1)
+    asked = msgspec.structs.replace(known, resume_us=12)
+    assert ready_us(asked) == 77, "until then it is the taker's, whatever a person says"
     second = e.TurnStarted(turn_id="t2", fence=2, holder="h2", continues="t", work="w")
     going_on = due.begun(known, second, imported=False)
     assert going_on is not None

@@ -247,7 +247,7 @@ def show_context(
     """Return what a model would be sent now, or would have been sent when `at` was the head."""
     from killick.views.budget import Budget, estimate_tokens
     from killick.views.context import compute
-    from killick.views.sent import Made, version_of
+    from killick.views.sent import Made, fingerprint, version_of
 
     budget = Budget(max_messages, max_tokens, max_bytes, count_tokens or estimate_tokens)
 
@@ -291,8 +291,7 @@ def show_context(
             reasoning=reasoning,
             errors=errors,
         )
-        # A copy: callers may add to their list.
-        session.made = Made(format_, list(made.messages), shown)
+        session.made = Made(format_, fingerprint(made.messages), shown)
         return made
 
     return (yield from read(view))

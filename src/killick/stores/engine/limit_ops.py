@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from killick.errors import LimitReached, UsageError
-from killick.journal.tally import Tally, lacks_cost, reached
+from killick.journal.tally import Tally, reached
 from killick.model import entries as e
 from killick.model.sessions import Limits
 from killick.stores.contract import Claim, Listing, SessionRow
@@ -65,23 +65,23 @@ def _hit(engine: EngineState, state: SessionState, at_us: int) -> LimitReached |
 def _check(
     limits: Limits, tally: Tally, at_us: int, of: str | None, session_id: str
 ) -> LimitReached | None:
-    if lacks_cost(limits, tally):
+    if limits.cost is not None and tally.lacks_cost:
         raise UsageError(
             "cost is limited, and the journal has none: record usage with its cost, or limit tokens"
         )
     hit = reached(limits, tally, at_us)
     if hit is None:
         return None
-    name, amount, spent = hit
+    name, amount, spent, estimated = hit
     whose = "the turn" if of is None else f"session {of!r}"
-    guess = f", {tally.estimated} calls of it estimated" if tally.estimated else ""
+    guess = f", {estimated} calls of it estimated" if estimated else ""
     return LimitReached(
         f"{whose} may spend {amount:g} {name} and has spent {spent:g}{guess}; session.limit(…) "
         "changes what a session may spend",
         limit=name,
         amount=amount,
         spent=spent,
-        estimated=tally.estimated,
+        estimated=estimated,
         of=of,
         session_id=session_id,
     )

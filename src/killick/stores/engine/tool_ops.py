@@ -109,6 +109,8 @@ def start_tool(
         number=call.starts + 1,
     )
     rules.admit(turn, body, later)
+    if later is not None:
+        rules.admit_unseen(turn, call, effect)
     rules.admit_approved(call, _decision(engine, state, call))
     receipt = engine.write(state, body, at_us)
     return ToolBegun(receipt, call.message_id, body.number, body.key or minted)

@@ -18,6 +18,7 @@ from killick.journal import checks, rules, turn_state
 from killick.journal.assembly import assemble, merge
 from killick.journal.closing import closing, open_streams
 from killick.journal.codec import encode
+from killick.journal.due import rested_us
 from killick.journal.kinds import (
     digest,
     ending_identity,
@@ -225,11 +226,26 @@ def steer(
 ) -> tuple[Receipt, str | None]:
     """Keep a prompt for the next model call of the running turn; return that turn's id.
 
-    Where none runs it waits for the next turn, and the id is None.
+    Where none runs it waits for the next turn, and the id is None. One that was kept before is
+    where it is: with the turn that took it, or waiting.
     """
     state = engine.live(key)
     turn_id = None if state.turn is None else state.turn.id
-    return _queue(engine, state, prompt, at_us, steers=turn_id), turn_id
+    receipt = _queue(engine, state, prompt, at_us, steers=turn_id)
+    return receipt, _taker(engine, state, prompt, turn_id) if receipt.repeated else turn_id
+
+
+def _taker(
+    engine: EngineState, state: SessionState, prompt: e.MessageRecorded, running: str | None
+) -> str | None:
+    """Return the turn that a prompt was asked in, or the running one if it steers that."""
+    for name in (identity(prompt), identity(_queued(prompt))):
+        stored = engine.tx.find_entry(state.row.key, name)
+        if stored is not None and isinstance(stored.body, e.MessageRecorded):
+            return stored.body.turn_id
+        if stored is not None and isinstance(stored.body, e.PromptWaiting):
+            return running if stored.body.steers == running else None
+    return None
 
 
 def take_steers(
@@ -344,18 +360,17 @@ def take_work(
             check_doubt(engine.tx, state.turn.holder)
             return None
         close_turn(engine, state, crashed(state.turn.id), at_us)
-    due, ready = state.row.due, state.row.due_us
-    if due is None or ready is None:
+    due = state.row.due
+    if due is None or state.row.due_us is None:
         return None
     now_us = engine.tx.now_us()
-    lapsed = due.token is not None and has_lapsed(engine, due, now_us)
-    if due.token is not None and not lapsed:
+    if due.token is not None and not has_lapsed(engine, due, now_us):
         return None
     if due.attempts >= due.allowed:
         body = e.AttemptsUsed(turn_id=due.turn_id, attempts=due.attempts)
         engine.write(state, body, at_us)
         return None
-    if not lapsed and now_us < ready:
+    if now_us < rested_us(due):
         return None
     taken = e.WorkTaken(
         id=token,

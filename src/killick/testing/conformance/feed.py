@@ -5,6 +5,7 @@ from typing import Any
 from killick import errors
 from killick.model import entries as e
 from killick.model.messages import Message, ToolCall
+from killick.model.sessions import Limits
 from killick.session.news import News
 from killick.session.sync import Store
 from killick.testing.conformance.world import (
@@ -31,7 +32,8 @@ async def _pages(store: Any, **options: Any) -> list[News]:
         lines += page
 
 
-async def _lines(store: Any, **options: Any) -> list[Line]:
+async def feed_lines(store: Any, **options: Any) -> list[Line]:
+    """What a follower is told without waiting: session, kind and cause."""
     return [(news.session_id, news.kind, news.cause) for news in await _pages(store, **options)]
 
 
@@ -86,7 +88,7 @@ async def a_turn_of_a_dead_process_is_told_when_it_is_closed(world: World) -> No
         await turn.tool("c").begin()
     async with world.store() as store:
         await store.session("s")
-        assert await _lines(store) == [
+        assert await feed_lines(store) == [
             ("s", "turn_ended", "crashed"),
             ("s", "outcome_unknown", "crashed"),
         ]
@@ -137,18 +139,18 @@ async def what_waits_is_told_until_it_is_answered(world: World) -> None:
         async with session.turn("go") as turn:
             await turn.record(Message("assistant", [ToolCall("c", "rm", "{}")]))
             asked = await turn.ask_approval("c", "{}")
-            assert await _lines(store, waiting=True) == [("s", "approval_asked", None)]
+            assert await feed_lines(store, waiting=True) == [("s", "approval_asked", None)]
             await session.decide_approval(asked, approved=False)
-            assert await _lines(store, waiting=True) == []
+            assert await feed_lines(store, waiting=True) == []
         turn = await _leave_unknown(session)
         ended, unknown = ("s", "turn_ended", "cancelled"), ("s", "outcome_unknown", "cancelled")
-        assert await _lines(store, waiting=True) == [ended, unknown]
+        assert await feed_lines(store, waiting=True) == [ended, unknown]
         await session.finish_tool(turn.id, "c", "paid")
-        assert await _lines(store, waiting=True) == [ended]
+        assert await feed_lines(store, waiting=True) == [ended]
         async with session.turn("on"):
             pass
-        assert await _lines(store, waiting=True) == []
-        assert [kind for _, kind, _ in await _lines(store)] == [
+        assert await feed_lines(store, waiting=True) == []
+        assert [kind for _, kind, _ in await feed_lines(store)] == [
             *("approval_asked", "approval_decided", "turn_ended"),
             *("turn_ended", "outcome_unknown", "turn_ended"),
         ]
@@ -174,8 +176,8 @@ async def a_deleted_session_waits_for_no_person(world: World) -> None:
         session = await store.create_session(id="s")
         await _leave_unknown(session)
         await store.delete_session("s")
-        assert await _lines(store, waiting=True) == []
-        assert len(await _lines(store)) == 2
+        assert await feed_lines(store, waiting=True) == []
+        assert len(await feed_lines(store)) == 2
 
 
 @check
@@ -186,10 +188,14 @@ async def a_paused_session_waits_until_it_is_not(world: World) -> None:
         await session.pause("the bank is closed")
         async with session.turn("go"):
             pass
-        assert await _lines(store, waiting=True) == [("s", "paused", None)]
+        assert await feed_lines(store, waiting=True) == [("s", "paused", None)]
         await session.unpause()
-        assert await _lines(store, waiting=True) == []
-        assert [kind for _, kind, _ in await _lines(store)] == ["paused", "turn_ended", "unpaused"]
+        assert await feed_lines(store, waiting=True) == []
+        assert [kind for _, kind, _ in await feed_lines(store)] == [
+            "paused",
+            "turn_ended",
+            "unpaused",
+        ]
 
 
 @check
@@ -204,10 +210,10 @@ async def the_end_of_a_turn_that_is_followed_is_news(world: World) -> None:
         begun = e.TurnStarted(turn_id="t2", fence=2, holder="x", starts="unseen")
         entries = [e.Entry(n, n, body) for n, body in enumerate([*over, begun], start=1)]
         await store.import_entries("mine", entries, hold=True)
-        assert await _lines(store) == []
+        assert await feed_lines(store) == []
         ended = e.TurnEnding(turn_id="t2", status="interrupted", reason="x", cause="crashed")
         await store.import_entries("mine", [e.Entry(5, 5, ended)], hold=True)
-        assert await _lines(store) == [("mine", "turn_ended", "crashed")]
+        assert await feed_lines(store) == [("mine", "turn_ended", "crashed")]
         noted = e.Imported(id="i", source="x", origin="x")
         await store.import_entries("mine", [e.Entry(6, 6, noted)], hold=True)
         assert await store.examine_session("mine") == []
@@ -219,11 +225,11 @@ async def what_came_from_elsewhere_is_no_news(world: World) -> None:
     async with world.store() as store:
         session = await store.create_session()
         await session.add_messages([Message("user", [])], source="there")
-        assert await _lines(store) == []
+        assert await feed_lines(store) == []
         await _leave_unknown(session)
-        before = await _lines(store)
+        before = await feed_lines(store)
         await session.fork()
-        assert await _lines(store) == before
+        assert await feed_lines(store) == before
 
 
 @check
@@ -233,10 +239,10 @@ async def a_feed_is_of_one_tenant(world: World) -> None:
         session = await store.create_session()
         async with session.turn("go"):
             pass
-        assert len(await _lines(store)) == 1
+        assert len(await feed_lines(store)) == 1
     settings = {**world._settings, "tenant": "other"}
     async with open_store(world.face, world._make(), **settings) as store:
-        assert await _lines(store) == []
+        assert await feed_lines(store) == []
 
 
 @check
@@ -283,6 +289,41 @@ async def words_for_a_turn_that_ended_first_wait(world: World) -> None:
             *("go", "this was taken", "this was not", "on")
         ]
         assert taken.id in [message.id for message in await session.messages()]
+
+
+@check
+async def words_that_were_said_before_say_where_they_are(world: World) -> None:
+    """Under their key: with the turn that took them, or waiting; not with the one that runs now."""
+    async with world.store() as store:
+        session = await store.create_session()
+        async with session.turn("go") as first:
+            await session.steer("taken", key="k")
+            await first.steering()
+            await session.steer("waits", key="w")
+        assert (await session.steer("taken", key="k")).turn_id == first.id
+        assert (await session.steer("waits", key="w")).queued
+        async with session.turn("on") as second:
+            assert (await session.steer("taken", key="k")).turn_id == first.id
+            assert (await session.steer("waits", key="w")).turn_id == second.id
+            assert await second.steering() == []
+            assert (await session.steer("on", key="o")).turn_id == second.id
+
+
+@check
+async def a_limit_is_told_under_whatever_error_it_left_the_turn(world: World) -> None:
+    """Frameworks put an error of their own around it."""
+    async with world.store() as store:
+        session = await store.create_session(limits=Limits(calls=0))
+        try:
+            async with session.turn("go") as turn:
+                try:
+                    await turn.stream().begin()
+                except errors.LimitReached as reached:
+                    raise Boom from reached
+        except Boom:
+            pass
+        kinds = [kind for _, kind, _ in await feed_lines(store, waiting=True)]
+        assert kinds == ["limit_reached"]
 
 
 @check

@@ -150,6 +150,22 @@ async def what_was_sent_is_computed_again(world: World) -> None:
         assert verified.requests == {"equal": 1, "counter": 1, "not recorded": 1}
 
 
+@check
+async def a_context_that_was_changed_is_not_the_views(world: World) -> None:
+    """A caller may mark its messages for a cache: then no view made them, and nothing is amiss."""
+    async with world.store() as store:
+        session = await store.create_session()
+        async with session.turn("go") as turn:
+            context = await session.context("anthropic")
+            context.messages[0]["cache_control"] = {"type": "ephemeral"}
+            async with turn.stream(request={"messages": context.messages}) as reply:
+                reply.text("yes")
+            for wrong in ("text", 7, [1], {"messages": b"text"}):
+                await raises(errors.InvalidEntry, turn.stream(request=wrong).begin())
+        verified = await _proved(store, session.id)
+        assert verified.requests == {"not recorded": 1}
+
+
 # -- limits --------------------------------------------------------------------------------------
 
 
@@ -248,6 +264,69 @@ async def a_call_without_usage_counts_by_an_estimate(world: World) -> None:
             hit: Any = await raises(errors.LimitReached, turn.stream().begin())
             assert (hit.limit, hit.estimated) == ("tokens", 1)
             assert 300 <= hit.spent < 330
+
+
+@check
+async def a_first_call_that_is_cut_counts_what_was_said(world: World) -> None:
+    """One token for each four bytes, over and over: a call that always dies comes to an end."""
+    async with world.store() as store:
+        session = await store.create_session(limits=Limits(tokens=1_000))
+        hit: Any = None
+        for _ in range(10):
+            try:
+                async with session.turn("x" * 400) as turn, turn.stream():
+                    raise Boom("cut")
+            except errors.LimitReached as reached:
+                hit = reached
+                break
+            except Boom:
+                pass
+        assert (hit.estimated, hit.spent > 1_000) == (4, True)
+
+
+@check
+async def a_call_without_cost_counts_by_the_price_so_far(world: World) -> None:
+    """Whether it was cut or its provider told none; before there is a price, cut ones are free."""
+    async with world.store() as store:
+        session = await store.create_session(limits=Limits(cost=0.7))
+        for _ in range(2):
+            try:
+                async with session.turn("go") as turn, turn.stream() as reply:
+                    reply.text("x" * 400)
+                    raise Boom("cut")
+            except Boom:
+                pass
+        async with session.turn("go") as turn:
+            await _call(turn, usage=e.Usage(input=900, output=100, cost=0.2))
+            await _call(turn, usage=e.Usage(input=1_900, output=100))
+            await _call(turn, usage=e.Usage(input=400, output=100, cost=0.1))
+            hit: Any = await raises(errors.LimitReached, turn.stream().begin())
+        assert (hit.limit, hit.estimated) == ("cost", 3)
+        assert 0.7 < hit.spent < 0.8
+
+
+@check
+async def seconds_of_children_count_once(world: World) -> None:
+    """Those in which a child ran while its parent did not; no second counts twice."""
+    ticks = iter(range(0, 10**9, 1_000_000))
+    world = World(world.face, world._make, clock=lambda: next(ticks))
+    async with world.store() as store:
+        parent = await store.create_session()
+        async with parent.turn("go") as turn:
+            child = await store.create_session(parent=Parent(parent.id, turn.id))
+            async with child.turn("go") as inner:
+                await _call(inner)
+        async with child.turn("on") as inner:
+            await _call(inner)
+            await _call(inner)
+            await parent.limit(seconds=1)
+            hit: Any = await raises(errors.LimitReached, inner.stream().begin())
+        (alone,) = [x.at_us for x in await parent.entries() if x.kind == "turn_ended"]
+        entries = await child.entries()
+        began = [x.at_us for x in entries if x.kind == "turn_started"][1]
+        within = next(x.at_us for x in await parent.entries() if x.kind == "turn_started")
+        last = [x.at_us for x in entries if x.kind == "model_call_ended"][-1]
+        assert hit.spent == (alone - within + last - began) / 1_000_000
 
 
 @check

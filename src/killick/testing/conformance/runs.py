@@ -157,6 +157,25 @@ async def once_is_not_started_again(world: World) -> None:
 
 
 @check
+async def what_may_have_run_unseen_is_not_started(world: World) -> None:
+    """Whether it ran is as unknown as of a call that was started; an effect of none is harmless."""
+    async with world.store() as store:
+        session = await store.create_session()
+        async with session.turn("go", starts="unseen") as first:
+            await first.record(Message("assistant", [ToolCall(n, "f", "{}") for n in "abc"]))
+        async with session.turn(None, continues=first.id) as turn:
+            await raises(OutcomeUnsettled, enter(turn.tool("a", of=first.id)))
+            await session.settle(first.id, "a", "did_not_run")
+            async with turn.tool("a", of=first.id) as call:
+                await call.finish("paid")
+            async with turn.tool("b", of=first.id, effect="none") as call:
+                await call.finish("seen")
+            await session.settle(first.id, "c", "ran")
+            await raises(ToolAlreadyStarted, enter(turn.tool("c", of=first.id)))
+        assert await store.examine_session(session.id) == []
+
+
+@check
 async def what_ran_is_not_started_again(world: World) -> None:
     """A call with the effect once that was settled as run stays as it is."""
     session_id, turn_id = await broken_turn(world, ("a", "once"))

@@ -3,9 +3,11 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from killick.errors import InvalidEntry, WorkLost
+from killick.errors import InvalidEntry, LimitReached, WorkLost
 from killick.model import entries as e
-from killick.model.messages import Message, Text, ToolCall
+from killick.model.messages import Message, Text, ToolCall, ToolResult
+from killick.model.sessions import Limits
+from killick.testing.conformance.feed import feed_lines
 from killick.testing.conformance.runs import broken_turn
 from killick.testing.conformance.world import World, check, enter, kinds, leave, raises
 
@@ -123,6 +125,42 @@ async def an_unsettled_call_keeps_a_turn_from_workers(world: World) -> None:
 
 
 @check
+async def a_result_of_another_call_settles_nothing(world: World) -> None:
+    """Providers repeat ids: what was recorded for the newer call says nothing of the older."""
+    async with world.crashing() as store:
+        session = await store.create_session()
+        turn = await enter(session.turn("go", resume=1))
+        await turn.record(Message("assistant", [ToolCall("a", "pay", "{}")]))
+        await (await enter(turn.tool("a"))).end(KeyboardInterrupt())
+        await turn.record(Message("assistant", [ToolCall("a", "look", "{}")]))
+        await turn.record(Message("tool", [ToolResult("a", "seen")]))
+    async with world.store() as store:
+        assert list(await store.take_due()) == []
+
+
+@check
+async def a_limit_that_was_reached_makes_no_work(world: World) -> None:
+    """Also if the process died before the turn had failed; the feed says which limit it was."""
+    async with world.crashing() as store:
+        session = await store.create_session(limits=Limits(calls=0))
+        turn = await enter(session.turn("go", resume=1))
+        await raises(LimitReached, turn.stream().begin())
+    async with world.store() as store:
+        assert list(await store.take_due()) == []
+        lines = await feed_lines(store)
+        assert [kind for _, kind, _ in lines] == ["turn_ended", "limit_reached"]
+        again = await store.create_session(limits=Limits(calls=0))
+    async with world.crashing() as store:
+        again = await store.session(again.id)
+        turn = await enter(again.turn("go", resume=1))
+        await raises(LimitReached, turn.stream().begin())
+        await again.limit()
+        await turn.stream().begin()
+    async with world.store() as store:
+        assert (await _take(store)).turn_id == turn.id, "it had gone on"
+
+
+@check
 async def an_approval_that_waits_keeps_a_turn_from_workers(world: World) -> None:
     """Until a person has decided."""
     async with world.crashing() as store:
@@ -181,6 +219,7 @@ async def work_lapses_with_its_time(world: World) -> None:
         await _break(session, resume=2)
         (first,) = await store.take_due(lease_seconds=0.000_001)
         await raises(WorkLost, enter(session.turn(None, work=first.token)))
+        await session.resume_at(_LONG_AGO)
         second = await _take(store)
         assert (first.attempt, second.attempt) == (1, 2)
         await raises(WorkLost, enter(session.turn(None, work=first.token)))
@@ -198,6 +237,7 @@ async def work_lapses_with_its_taker(world: World) -> None:
         async with world.crashing() as worker:
             first = await _take(worker)
             assert list(await store.take_due()) == []
+        await session.resume_at(_LONG_AGO)
         second = await _take(store)
         assert second.attempt == 2
         await raises(WorkLost, enter(session.turn(None, work=first.token)))
@@ -225,15 +265,18 @@ async def attempts_are_counted_and_used_up(world: World) -> None:
 
 @check
 async def a_turn_that_kills_its_workers_comes_to_an_end(world: World) -> None:
-    """Taken and never begun, each time, is an attempt each time."""
+    """Taken and never begun, each time, is an attempt each time, and a rest follows."""
     async with world.store() as store:
         session = await store.create_session()
-        await _break(session, resume=3)
-        for _ in range(3):
+        await _break(session, resume=7)
+        for _ in range(7):
+            await session.resume_at(_LONG_AGO)
             async with world.crashing() as worker:
                 await _take(worker)
+            if (await _attempts(session))[-1] == 6:
+                assert list(await store.take_due()) == [], "half a minute"
         assert list(await store.take_due()) == []
-        assert await _attempts(session) == [1, 2, 3]
+        assert await _attempts(session) == [1, 2, 3, 4, 5, 6, 7]
         assert kinds(await session.entries())[-1] == "attempts_used"
 
 
