@@ -301,9 +301,12 @@ def test_an_import_that_closes_up_around_damage_says_that_a_new_chain_begins(
     with Store(tmp_path / "a.db") as source, Store(tmp_path / "b.db") as target:
         made(source)
         lines = list(export_lines(source, "s"))
-        del lines[4]
+        del lines[4:6]
         report = brought(target, tmp_path / "s.jsonl", lines)
+        assert [problem.location.line for problem in report.skipped] == [5]
+        assert "entries 4 to 5 are missing before it" in report.skipped[0].reason
         assert any("new chain" in problem.reason for problem in report.repaired)
+        assert report.exit_code == 3
         assert target.verify_session("s").findings == []
 
 
@@ -326,3 +329,19 @@ def test_an_export_without_secrets_carries_the_links(tmp_path: Path) -> None:
         broken = [re.sub(rb'("at_us":\d+)\d,', rb"\g<1>9,", line, count=1) for line in lines]
     with Store(tmp_path / "c.db") as other:
         assert brought(other, tmp_path / "s.jsonl", broken).exit_code == 3
+
+
+def test_a_request_whose_secrets_an_export_took_out_is_no_finding(tmp_path: Path) -> None:
+    """What the model was sent cannot be computed again; nothing else was sent either."""
+    secret = "sk-ant-api03-" + "x" * 30
+    with Store(tmp_path / "a.db") as source, Store(tmp_path / "b.db") as target:
+        session = source.create_session(id="s")
+        for prompt in ("nothing in here", f"my key is {secret}"):
+            with session.turn(prompt) as turn:
+                request = {"messages": session.context("anthropic").messages}
+                with turn.stream(request=request) as reply:
+                    reply.text("yes")
+        data = b"".join(export_session(source, "s", redact=True))
+        brought(target, tmp_path / "s.jsonl", data.splitlines(keepends=True))
+        verified = target.verify_session("s")
+        assert (verified.requests, verified.findings) == ({"equal": 1, "redacted": 1}, [])

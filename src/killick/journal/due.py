@@ -87,7 +87,7 @@ def step(due: Due, at_us: int, body: e.Body) -> Due | None:
         case e.Settled():
             return _settled(due, body.message_id, body.call_id)
         case e.MessageRecorded() | e.MessageEnded() if due.unsettled:
-            return _said(due, body)
+            return _after_message(due, body)
         case e.LimitHit():
             return replace(due, limited=True)
         case e.ModelCallStarted() if due.limited:
@@ -118,7 +118,7 @@ def step(due: Due, at_us: int, body: e.Body) -> Due | None:
             return due
 
 
-def _said(due: Due, body: e.MessageRecorded | e.MessageEnded) -> Due:
+def _after_message(due: Due, body: e.MessageRecorded | e.MessageEnded) -> Due:
     """Return what is known after a message: providers repeat ids of calls."""
     whole = isinstance(body, e.MessageRecorded) or body.state == "complete"
     made = {

@@ -51,7 +51,7 @@ class Tally:
 
     @property
     def cost(self) -> float | None:
-        """What was spent, with estimates; None if no call has told its cost."""
+        """Return what was spent, with estimates; None if no call has told its cost."""
         if self._cost is None or not self._priced_tokens:
             return self._cost
         return self._cost * (self.tokens / self._priced_tokens)

@@ -107,6 +107,9 @@ async def a_link_that_was_kept_elsewhere_is_compared(world: World) -> None:
         cut = ExpectedLink(session.id, 99, then.link)
         verified = await store.verify_session(session.id, expect=cut)
         assert _named(verified) == [("link", 99)]
+        unlinked = ExpectedLink(session.id, 99, None)
+        verified = await store.verify_session(session.id, expect=unlinked)
+        assert _named(verified) == [("link", 99)], "an end that was cut, of entries without links"
         assert not await store.was_erased(session.id)
         await store.erase_session(session.id)
         assert await store.was_erased(session.id)
