@@ -262,7 +262,7 @@ class _EntryReader:
         self._session_ids = session_ids
         self._read: dict[int, tuple[str | None, str | None, bytes]] = {}
         self._before: tuple[int, bytes | None] = (0, None)
-        self._told: set[int] = set()
+        self._after_gaps: set[int] = set()
         """Entries before which a line was left out, and reported."""
         self.newest: bytes | None = None
         """The last link that was read."""
@@ -274,14 +274,14 @@ class _EntryReader:
     def entries(self) -> Iterator[LocatedEntry]:
         """Yield the entries in order. A smaller next seq shows that a seq is too large."""
         held: LocatedEntry | None = None
-        told = 0  # of how many entries to come the gap before is explained
+        gaps = 0  # of how many entries to come the gap before is explained
         for line in self._lines:
             self._last = line.location
             try:
                 entry = self._read_line(line, None if held is None else held.entry.seq)
             except (ValueError, msgspec.MsgspecError) as error:
                 self._report.skip(line.location, line.problem or f"not an entry: {error}")
-                told = max(told, 1)
+                gaps = max(gaps, 1)
                 continue
             if entry is None:
                 continue
@@ -289,13 +289,13 @@ class _EntryReader:
             if held is not None and entry.seq < held.entry.seq:
                 why = f"seq {held.entry.seq} comes before {entry.seq}"
                 self._report.skip(held.location, f"not an entry: {why}")
-                told = 2  # the one that came too early is missing again further on
+                gaps = 2  # the one that came too early is missing again further on
             elif held is not None:
                 self._seq = held.entry.seq
                 yield self._linked(held)
-            if told:
-                self._told.add(entry.seq)
-                told -= 1
+            if gaps:
+                self._after_gaps.add(entry.seq)
+                gaps -= 1
             held = LocatedEntry(entry, line.location, blobs)
         if held is not None:
             yield self._linked(held)
@@ -309,7 +309,7 @@ class _EntryReader:
         link = None if link_text is None else bytes.fromhex(link_text)
         seq, before = self._before
         self._before, self.newest = (entry.seq, link), link
-        if link is not None and entry.seq != seq + 1 and entry.seq not in self._told:
+        if link is not None and entry.seq != seq + 1 and entry.seq not in self._after_gaps:
             why = f"entries {seq + 1} to {entry.seq - 1} are missing before it"
             self._report.skip(located.location, f"{why}: the file is not as it was written")
         if link is None or entry.seq != seq + 1:

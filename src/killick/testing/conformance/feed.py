@@ -33,7 +33,7 @@ async def _pages(store: Any, **options: Any) -> list[News]:
 
 
 async def feed_lines(store: Any, **options: Any) -> list[Line]:
-    """What a follower is told without waiting: session, kind and cause."""
+    """Return what a follower is given without waiting: session, kind and cause."""
     return [(news.session_id, news.kind, news.cause) for news in await _pages(store, **options)]
 
 
