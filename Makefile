@@ -23,7 +23,7 @@ chat: $(STAMP)  ## talk to an agent with a small model on board; Ctrl+C stops it
 setup: $(STAMP)  ## create .venv from the lock, with the package editable in it
 
 # Not a part of setup: it needs root, and everything but some tests works without.
-system:  ## install what some tests need of Debian: PostgreSQL 15, pgbouncer, Chromium, tmux
+system:  ## install what some tests need of Debian: PostgreSQL 15, pgbouncer, Chromium, tmux, promtool
 	@requirements/system.sh
 
 test: $(STAMP)  ## run the tests, and a slice of every campaign

@@ -92,6 +92,24 @@ def test_dashboard_and_alerts_name_figures_that_exist(serve: Serve) -> None:
         assert set(rule["annotations"]) == {"summary", "action"}
 
 
+def test_each_alert_comes_when_it_should_and_not_before(tmp_path: Path) -> None:
+    """Prometheus' own tool takes the rules, and plays figures of an hour through them."""
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed: it is in the package prometheus")
+    rules = (DEPLOY / "alerts.yml").read_text()
+    tests = Path(__file__).with_name("alerts.yml").read_text()
+    alerts = set(re.findall(r"alert: (\w+)", rules))
+    fires = re.findall(r"alertname: (\w+)\n +exp_alerts:\n", tests)
+    assert alerts == set(fires), "each is seen to come"
+    (tmp_path / "alerts.yml").write_text(rules)
+    (tmp_path / "tests.yml").write_text(tests)
+    for words in (["check", "rules", "alerts.yml"], ["test", "rules", "tests.yml"]):
+        done = subprocess.run(
+            ["promtool", *words], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
