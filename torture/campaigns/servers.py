@@ -7,6 +7,7 @@ the next one. The store and what every client was told are compared at the end.
 
 import contextlib
 import itertools
+import os
 import select
 import socket
 import threading
@@ -54,17 +55,19 @@ class Address:
 
     def __init__(self) -> None:
         self.ports: list[int] = []
+        self._closed = False
         self._turn = itertools.count()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
+        self._closed = True
         self._listener.close()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
+        while not self._closed:
+            with contextlib.suppress(OSError):  # of a client that went away; the next one comes
                 client, _ = self._listener.accept()
                 threading.Thread(target=self._forward, args=(client,), daemon=True).start()
 
@@ -74,12 +77,14 @@ class Address:
             first = next(self._turn)
             for number in range(SERVERS):
                 port = self.ports[(first + number) % SERVERS]
-                with (
-                    contextlib.suppress(OSError),
-                    socket.create_connection(("127.0.0.1", port)) as server,
-                ):
-                    _join(client, server)
-                    return
+                with contextlib.suppress(OSError):
+                    server = socket.create_connection(("127.0.0.1", port))
+                    break
+            else:
+                return
+            # What one server was asked is never left to another: that one would say nothing.
+            with server, contextlib.suppress(OSError):
+                _join(client, server)
 
 
 def _join(one: socket.socket, other: socket.socket) -> None:
@@ -117,17 +122,23 @@ class Client:
     def _ask(self, prompt: str, key: str) -> str:
         """Ask until it is acknowledged; the same key never begins a second turn."""
         body = {"prompt": prompt, "if_busy": "wait", "wait_seconds": 5}
+        refusals: Counter[str] = Counter()
         for _ in self._trying():
-            with contextlib.suppress(httpx2.TransportError):
+            try:
                 answer = self._http.post(
                     f"/api/sessions/{self.name}/turns", json=body, headers={"Idempotency-Key": key}
                 )
-                if answer.status_code in (200, 201):
-                    turn_id = str(answer.json()["turn_id"])
-                    self.turns[turn_id] = prompt
-                    return turn_id
-                assert answer.status_code in (409, 503), answer.text
-        raise AssertionError(f"{key} was not acknowledged in {_PATIENCE_SECONDS} s")
+            except httpx2.TransportError as error:
+                refusals[type(error).__name__] += 1
+                continue
+            if answer.status_code in (200, 201):
+                turn_id = str(answer.json()["turn_id"])
+                self.turns[turn_id] = prompt
+                return turn_id
+            assert answer.status_code in (409, 503), answer.text
+            refusals[answer.text[:200]] += 1
+        told = f"{dict(refusals)}, load {os.getloadavg()}"
+        raise AssertionError(f"{key} was not acknowledged in {_PATIENCE_SECONDS} s: {told}")
 
     def _follow(self, turn_id: str) -> None:
         """Follow the session from where it was left until this turn has ended."""
