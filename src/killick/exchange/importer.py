@@ -411,7 +411,7 @@ def _import_source(store: Store, source: Source, report: Report, how: How) -> Me
         merged = merge(
             store,
             session_id,
-            units if how.empty else _with_messages(units, facts),
+            units if how.empty else _with_messages(units, facts, report),
             dry_run=how.dry_run,
             known=how.known,
             # Before turns were "unseen", the start of an unanswered call was written at its end.
@@ -466,15 +466,21 @@ def _why(facts: SessionFacts, merged: Merged) -> str | None:
     return EMPTY if facts.silent and merged.action == "left" else merged.why
 
 
-def _with_messages(units: Iterable[Unit], facts: SessionFacts) -> Iterator[Unit]:
-    """Yield the units, or none when there is no message in any; note which."""
-    held, speaks = list[Unit](), False
+def _with_messages(units: Iterable[Unit], facts: SessionFacts, report: Report) -> Iterator[Unit]:
+    """Yield the units, or none when there is no message in any; note which.
+
+    Where something could not be read a message may have been: what is left is yielded then.
+    """
+    held, speaks, whole = list[Unit](), False, len(report.problems)
     for unit in units:
         speaks = speaks or any(isinstance(entry.body, _SPEAKS) for entry in unit.entries)
         held.append(unit)
         if speaks:
             yield from held
             held.clear()
+    if held and len(report.problems) > whole:
+        speaks = True
+        yield from held
     facts.silent = not speaks
 
 
