@@ -244,9 +244,11 @@ async def from_here(store: AsyncStore, sender: WebhookSender) -> AsyncSession:
     return hidden
 
 
-def test_no_id_of_a_session_adds_headers(receiver: Receiver) -> None:
-    """Another program may have named the session: an import, or a client of the proxy."""
-    named = "s\r\nX-Killick-Signature: t=1,v1=forged\r\n\r\n{}"
+@pytest.mark.parametrize(
+    "named", ["s\r\nX-Killick-Signature: t=1,v1=forged\r\n\r\n{}", "half a \ud83e"]
+)
+def test_no_id_of_a_session_adds_headers(receiver: Receiver, named: str) -> None:
+    """Nor keeps any line from being sent. Another program may have named the session."""
 
     async def main() -> None:
         async with AsyncStore(MemoryDisk().open()) as store:

@@ -223,7 +223,8 @@ class WebhookSender:
         return now
 
     def _headers(self, event: dict[str, Any], body: bytes) -> dict[str, str]:
-        headers = {"Content-Type": "application/json", "X-Killick-Event": quote(event["id"])}
+        name = quote(event["id"], errors="surrogatepass")  # UTF-8 has no half of a pair
+        headers = {"Content-Type": "application/json", "X-Killick-Event": name}
         if self._hook.secret is not None:
             at = self._clock() // 1_000_000
             headers["X-Killick-Signature"] = signature(self._hook.secret, at, body)
