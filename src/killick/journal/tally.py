@@ -121,8 +121,11 @@ class Tally:
             self._cost = (self._cost or 0.0) + usage.cost
             self._priced_tokens += self._context
 
-    def plus(self, other: "Tally") -> "Tally":
-        """Return both together; a session's children count towards it."""
+    def plus(self, other: "Tally", heard_us: int = 0) -> "Tally":
+        """Return both together; a session's children count towards it.
+
+        A child that runs was heard of last by its newest entry, or at this time.
+        """
         both = Tally()
         both.calls = self.calls + other.calls
         both.tokens = self.tokens + other.tokens
@@ -134,7 +137,7 @@ class Tally:
         both._priced_tokens = self._priced_tokens + other._priced_tokens
         both._spans = [*self._spans, *other._spans]
         if other._since is not None:
-            both._spans.append((other._since, other._last))
+            both._spans.append((other._since, max(other._last, heard_us)))
         both._since, both._last = self._since, self._last
         return both
 

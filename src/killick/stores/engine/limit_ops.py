@@ -55,7 +55,7 @@ def _hit(engine: EngineState, state: SessionState, at_us: int) -> LimitReached |
             return hit
     for ancestor in _ancestors(engine, row):
         if ancestor.about.limits is not None:
-            tally = _total(engine, ancestor, {ancestor.id})
+            tally = _total(engine, ancestor, {ancestor.id}, row.id, at_us)
             hit = _check(ancestor.about.limits, tally, at_us, ancestor.id, row.id)
             if hit is not None:
                 return hit
@@ -98,8 +98,8 @@ def _ancestors(engine: EngineState, row: SessionRow) -> Iterator[SessionRow]:
         next_ = None if parent is None else engine.tx.find_session(row.tenant, parent.session_id)
 
 
-def _total(engine: EngineState, row: SessionRow, seen: set[str]) -> Tally:
-    """Return what a session and all its children have spent."""
+def _total(engine: EngineState, row: SessionRow, seen: set[str], caller: str, at_us: int) -> Tally:
+    """Return what a session and all its children have spent; one of them is the caller."""
     tally = engine.tally(row)
     for deleted in (False, True):
         listing = Listing(
@@ -109,5 +109,6 @@ def _total(engine: EngineState, row: SessionRow, seen: set[str]) -> Tally:
             child = engine.tx.find_session(row.tenant, info.id)
             if child is not None and child.id not in seen:
                 seen.add(child.id)
-                tally = tally.plus(_total(engine, child, seen))
+                spent = _total(engine, child, seen, caller, at_us)
+                tally = tally.plus(spent, at_us if child.id == caller else 0)
     return tally

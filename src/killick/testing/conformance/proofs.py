@@ -328,7 +328,7 @@ async def seconds_of_children_count_once(world: World) -> None:
         entries = await child.entries()
         began = [x.at_us for x in entries if x.kind == "turn_started"][1]
         within = next(x.at_us for x in await parent.entries() if x.kind == "turn_started")
-        last = [x.at_us for x in entries if x.kind == "model_call_ended"][-1]
+        last = next(x.at_us for x in entries if x.kind == "limit_reached")
         assert hit.spent == (alone - within + last - began) / 1_000_000
 
 
