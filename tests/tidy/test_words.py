@@ -135,7 +135,7 @@ def test_no_two_public_classes_share_a_name() -> None:
 
 CORE = ("errors.py", "types.py", "model/", "journal/", "search/", "views/", "stores/", "session/")
 
-CORE_LINES = 35_450
+CORE_LINES = 35_460
 """It had 22,554 when the aim was 20,900, 26,400 with budgets, profiles, locks and restored backups.
 The rest is for runs that finish (settlements, due work, steering, the feed, limits, links), for
 reads, contexts and erasures whose cost does not grow with the store, for row security, for rules of
