@@ -53,7 +53,7 @@ class Interrupter:
         self._checks: dict[CodeType, set[int]] = {}
         self._last: dict[FrameType, int] = {}
 
-    def run(self, function: Callable[[], None]) -> None:
+    def run(self, function: Callable[[], object]) -> None:
         """Call the function while every instruction is told of; what it raises goes on."""
         watching = _monitoring if sys.version_info >= (3, 12) else _tracing
         try:

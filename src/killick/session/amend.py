@@ -189,8 +189,7 @@ class Amend(SessionAttributes):
 
         If interrupted: kept or not.
         """
-        (receipt,) = self.note_all([SessionNote(name, data, key, blobs)])
-        return receipt
+        return self._run(self._core.note(SessionNote(name, data, key, blobs)))
 
     def note_all(self, notes: Sequence[SessionNote]) -> list[Receipt]:
         """Keep notes beside the conversation, in one commit: all of them or none.
@@ -357,8 +356,7 @@ class AsyncAmend(SessionAttributes):
 
         If interrupted: kept or not.
         """
-        (receipt,) = await self.note_all([SessionNote(name, data, key, blobs)])
-        return receipt
+        return await self._run(self._core.note(SessionNote(name, data, key, blobs)))
 
     async def note_all(self, notes: Sequence[SessionNote]) -> list[Receipt]:
         """Keep notes beside the conversation, in one commit: all of them or none.

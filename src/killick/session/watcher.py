@@ -24,6 +24,9 @@ _FOLLOWING_SECONDS: Final = 0.010
 _RUNNING_SECONDS: Final = 0.050
 """Two looks are never closer together, whatever is noticed: it is seen by one look."""
 
+_HELD_SECONDS: Final = 0.05
+"""How long the writer's thread waits for one that enters or leaves; that takes microseconds."""
+
 _QUIET_SECONDS: Final = 2.0
 """Without a change, after which the next may be found a little later."""
 
@@ -117,12 +120,18 @@ class Watcher:
             wake()
 
     def committed(self, keys: Collection[int] | None = None) -> None:
-        """Something was committed by this process: only those who follow need to know."""
-        if self._followers:
-            if keys is None or keys:
-                self.bump(keys)
-        else:
+        """Something was committed by this process: only those who follow need to know.
+
+        Called on the writer's thread. A signal handler that waits for it may have interrupted the
+        thread that holds the mutex; then the polling thread finds the change.
+        """
+        if not self._followers:
             self.generation += 1
+        elif (keys is None or keys) and self._mutex.acquire(timeout=_HELD_SECONDS):
+            try:
+                self.bump(keys)
+            finally:
+                self._mutex.release()
 
     def notice(self) -> None:
         """The database was told of a change: it is asked at once. May come from any thread."""

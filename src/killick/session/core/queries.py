@@ -206,7 +206,7 @@ class _Collector:
     """
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # a signal handler may make a view on a thread inside
         self._pauses = 0
         self._was_on = False
 

@@ -388,6 +388,10 @@ class SessionCore:
     def move(self, project: Project | None) -> Flow[Receipt]:
         return self.describe(e.Moved(id=self.runtime().ids("ent"), project=project))
 
+    def note(self, note: SessionNote) -> Flow[Receipt]:
+        (receipt,) = yield from self.note_all([note])
+        return receipt
+
     def note_all(self, notes: Sequence[SessionNote]) -> Flow[list[Receipt]]:
         """Keep notes beside the conversation, in one commit."""
         bodies = [self._note(note) for note in checks.as_parts(notes, "notes are a list")]

@@ -16,6 +16,7 @@ import selectors
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -100,9 +101,8 @@ class Lease:
         self._holder = holder
         self._seconds = seconds
         self._line: Link | None = None
-        self._mutex = threading.Lock()
         self._ear: Ear
-        self._notices: set[int] = set()
+        self._notices: deque[int] = deque()
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -134,8 +134,7 @@ class Lease:
         """Tell the followers of these sessions that something was committed. Does not wait."""
         if self._thread is None:
             return  # it was a standby when it was opened: others find out by polling
-        with self._mutex:
-            self._notices.update(keys)
+        self._notices.extend(keys)
         self._ear.call()
 
     def release(self) -> None:
@@ -169,8 +168,7 @@ class Lease:
         self._end()
 
     def _work(self, *, renewing: bool) -> None:
-        with self._mutex:
-            notices, self._notices = self._notices, set()
+        notices = {self._notices.popleft() for _ in range(len(self._notices))}
         if not renewing and not notices:
             return
         line = self._line

@@ -198,7 +198,7 @@ class Watching:
         self._sql = sql
         self._schema = schema
         self._wanted = _NOTHING
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # a signal handler may enter a turn on a thread inside
         self._listener: Listener | None = None
         self._deaf = False
         self._closed = False

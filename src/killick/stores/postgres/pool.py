@@ -5,10 +5,10 @@ opens a connection gets the error that came of it.
 """
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
 import psycopg
@@ -29,7 +29,9 @@ class Pool:
         self._connect = connect
         self._wait_seconds = wait_seconds
         self._idle: list[Link] = []
-        self._free = threading.Semaphore(_MOST)
+        self._free: SimpleQueue[None] = SimpleQueue()  # a signal handler may read, inside too
+        for _ in range(_MOST):
+            self._free.put(None)
         self._closed = False
 
     @contextmanager
@@ -51,14 +53,16 @@ class Pool:
 
     @contextmanager
     def _slot(self) -> Iterator[None]:
-        if not self._free.acquire(timeout=self._wait_seconds):
+        try:
+            self._free.get(timeout=self._wait_seconds)
+        except Empty:
             raise StoreBusy(
                 f"waited {self._wait_seconds:g} s for one of {_MOST} connections that read"
-            )
+            ) from None
         try:
             yield
         finally:
-            self._free.release()
+            self._free.put(None)
 
     def _answering(self, question: Callable[[Link], T]) -> tuple[Link, T]:
         """Return a connection and its answer. A kept connection may be gone; a new one is not."""

@@ -4,6 +4,8 @@ import os
 import re
 import sys
 import threading
+import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import EACCES, EPERM, EROFS
@@ -32,9 +34,20 @@ _SQLITE_OLDEST: Final = 3_051_003
 _CHECKPOINT_PAGES: Final = 4_000
 
 _FORK_WAIT_SECONDS: Final = 5.0
+_FORK_LOOK_SECONDS: Final = 0.0005
+"""How long fork() waits for threads inside SQLite; how long between two looks of who waits."""
 
 LOG_BYTES: Final = 64 * 1024 * 1024
 """The log's file is cut to this when it begins anew: a slow reader may have let it grow."""
+
+
+class Visit:
+    """Stands for a thread that is inside SQLite, for as long as anything refers to it."""
+
+    __slots__ = ("__weakref__", "thread")
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
 
 
 class Gate:
@@ -42,67 +55,52 @@ class Gate:
 
     A child that was forked while another thread held one of SQLite's own mutexes would wait for it
     for ever, because that thread does not exist there.
+
+    No thread holds a lock here: a signal handler may write on a thread that it has interrupted at
+    the gate, and would wait for the writer's thread, and that one for the lock. A visit ends when
+    it is dropped, so one that is interrupted on its way in or out ends as well.
     """
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._changed = threading.Condition(self._mutex)
-        self._inside = 0
-        self._visitors: set[int] = set()
+        self._visits: set[weakref.ref[Visit]] = set()
         self._shut = False
 
-    def enter(self) -> None:
-        """Enter on the writer thread, which nothing interrupts."""
-        with self._mutex:
-            while self._shut:
-                self._changed.wait()
-            self._inside += 1
-
-    def leave(self) -> None:
-        with self._mutex:
-            self._inside -= 1
-            if self._shut:
-                self._changed.notify_all()
+    def enter(self) -> Visit:
+        """Come in; the visit lasts until the caller drops what is returned."""
+        visit = Visit()
+        reference = weakref.ref(visit, self._visits.discard)
+        self._visits.add(reference)
+        while self._shut and not self._is_inside(visit.thread, but=reference):
+            self._visits.discard(reference)
+            time.sleep(_FORK_LOOK_SECONDS)
+            self._visits.add(reference)
+        return visit
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """Enter on a thread that may be interrupted anywhere, so it is named, not counted.
-
-        A thread that was interrupted on its way in or out, and is still taken for inside, is not
-        after its next visit, nor when it is the thread that forks.
-        """
-        thread = threading.get_ident()
-        self._come_in(thread)
+        visit = self.enter()
         try:
             yield
         finally:
-            self._go_out(thread)
-
-    def _come_in(self, thread: int) -> None:
-        with self._mutex:
-            while self._shut:
-                self._changed.wait()
-            self._visitors.add(thread)
-
-    def _go_out(self, thread: int) -> None:
-        with self._mutex:
-            self._visitors.discard(thread)
-            if self._shut:
-                self._changed.notify_all()
+            del visit  # the frame may be kept by a traceback
 
     def shut(self) -> None:
-        with self._changed:
-            self._shut = True
-            self._visitors.discard(threading.get_ident())
-            self._changed.wait_for(self._is_empty, timeout=_FORK_WAIT_SECONDS)
+        """Keep others out, and wait for those that are inside; not for the thread that forks."""
+        self._shut = True
+        deadline = time.monotonic() + _FORK_WAIT_SECONDS
+        while self._is_inside() and time.monotonic() < deadline:
+            time.sleep(_FORK_LOOK_SECONDS)
 
-    def _is_empty(self) -> bool:
-        return not self._inside and not self._visitors
+    def _is_inside(
+        self, thread: int | None = None, *, but: "weakref.ref[Visit] | None" = None
+    ) -> bool:
+        """Return whether this thread is inside, or any but the one that asks."""
+        visits = (reference() for reference in self._visits.copy() if reference is not but)
+        inside = {visit.thread for visit in visits if visit is not None}
+        return bool(inside - {threading.get_ident()}) if thread is None else thread in inside
 
     def open(self) -> None:
-        with self._changed:
-            self._shut = False
-            self._changed.notify_all()
+        self._shut = False
 
     def reset(self) -> None:
         """Begin anew in the child, which has no other threads."""

@@ -28,6 +28,7 @@ from killick.stores.sqlite import maintain, migrate, renewal
 from killick.stores.sqlite.connection import (
     Durability,
     Inode,
+    Visit,
     check_library,
     check_name,
     connect,
@@ -145,6 +146,7 @@ class SqliteDatabase:
         self._writer: apsw.Connection | None = None
         self._writing = _Writing(self)
         self._tx: SqliteTransaction | None = None
+        self._visit: Visit | None = None
         self._packs = PackCache()
         self._watching: apsw.Connection | None = None
         self._watchings = 0
@@ -198,7 +200,7 @@ class SqliteDatabase:
             self._lock.acquire_turn(self._wait_seconds)
         except OSError as error:
             raise StoreDegraded(f"writing to {self.path}: {error}; try again") from error
-        gate.enter()
+        self._visit = gate.enter()
         try:
             connection = self._writer
             if connection is None or self._poisoned is not None:
@@ -222,7 +224,7 @@ class SqliteDatabase:
         self._version = connection.data_version()
 
     def end(self) -> None:
-        gate.leave()
+        self._visit = None
         assert self._lock is not None
         self._lock.release_turn()
 

@@ -10,7 +10,6 @@ above that of the stream's last row: the file alone says it, whatever a process 
 """
 
 import re
-import threading
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -139,26 +138,26 @@ class PackCache:
 
     def __init__(self) -> None:
         self._packs: dict[tuple[int, int], Pack] = {}
-        self._size = 0
-        self._mutex = threading.Lock()
 
     def get(self, number: int, crc: int) -> Pack | None:
         return self._packs.get((number, crc))
 
     def put(self, number: int, crc: int, pack: Pack) -> None:
-        with self._mutex:
-            before = self._packs.pop((number, crc), None)
-            self._packs[number, crc] = pack
-            self._size += pack.size - (0 if before is None else before.size)
-            while self._size > _CACHE_BYTES and len(self._packs) > 1:
-                oldest = next(iter(self._packs))
-                self._size -= self._packs.pop(oldest).size
+        # Without a lock: the writer's thread would wait for a reader that is interrupted here.
+        self._packs[number, crc] = pack
+        packs = self._packs.copy()
+        size = sum(known.size for known in packs.values())
+        for key, known in packs.items():
+            if size <= _CACHE_BYTES or known is pack:
+                break
+            size -= known.size
+            self._packs.pop(key, None)
 
     def forget(self, through: int) -> None:
         """Let go of the packs up to this number: they were dropped."""
-        with self._mutex:
-            for key in [key for key in self._packs if key[0] <= through]:
-                self._size -= self._packs.pop(key).size
+        for key in self._packs.copy():
+            if key[0] <= through:
+                self._packs.pop(key, None)
 
 
 class SqliteDeltas:

