@@ -30,9 +30,11 @@ def test_damage_is_named_in_the_log_and_stops_nothing(
     assert connection.changes() == 1
     connection.close()
 
+    counted: list[int] = []
+
     async def run() -> None:
         async with AsyncStore(path) as store:
-            await StoreUpkeep(store, Log(), {}).verify()
+            await StoreUpkeep(store, Log(), {}, counted.append).verify()
             assert (await (await store.session("good")).info()).title is None
 
     with caplog.at_level(logging.INFO, LOGGER.name):
@@ -41,6 +43,7 @@ def test_damage_is_named_in_the_log_and_stops_nothing(
     assert said["session_damaged"]["session"] == "bad"
     assert said["verified"]["sessions"] == 2
     assert said["verified"]["damaged"] == 1
+    assert counted[-1] == 1
 
 
 def test_a_store_that_cannot_be_read_now_is_verified_the_next_time(

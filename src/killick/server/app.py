@@ -193,7 +193,12 @@ async def beside_requests(service: Service, upkept: dict[str, float]) -> AsyncIt
             for hook in service.settings.webhooks
         ),
     ]
-    upkeep, settings = StoreUpkeep(service.store, service.log, upkept), service.settings
+    settings = service.settings
+
+    def count_damaged(sessions: int) -> None:
+        service.damaged_sessions = sessions
+
+    upkeep = StoreUpkeep(service.store, service.log, upkept, count_damaged)
     if settings.verify_seconds is not None:
         verifying = upkeep.verify_every(settings.verify_seconds)
         tasks.append(asyncio.create_task(verifying, name="killick-verify"))

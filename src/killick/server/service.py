@@ -73,6 +73,8 @@ class Service:
             beat_seconds=settings.beat_seconds,
         )
         self.draining = False
+        self.damaged_sessions = 0
+        """Of the last verification of all sessions here, if there was one."""
 
     @asynccontextmanager
     async def of(self, tenant: str | None) -> AsyncIterator["Service"]:

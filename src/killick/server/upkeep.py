@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from killick.errors import KillickError
@@ -17,8 +17,18 @@ VERIFY_BYTES_A_SECOND: Final = 10_000_000
 class StoreUpkeep:
     """Looks after one tenant's store, again and again. Damage is told, and stops nothing."""
 
-    def __init__(self, store: AsyncStore, log: Log, due: dict[str, float]) -> None:
-        """`due` says when what was done before is to be done again; it outlives an opening."""
+    def __init__(
+        self,
+        store: AsyncStore,
+        log: Log,
+        due: dict[str, float],
+        count: Callable[[int], None] = lambda _damaged: None,
+    ) -> None:
+        """`due` says when what was done before is to be done again; it outlives an opening.
+
+        `count` is told how many sessions a verification has found damaged.
+        """
+        self._count = count
         self._store = store
         self._log = log
         self._due = due
@@ -56,7 +66,9 @@ class StoreUpkeep:
                 await asyncio.sleep(pace.seconds_for(verified.bytes))
             if kinds:
                 damaged += 1
+                self._count(damaged)
                 self._log.warning("session_damaged", session=session_id, findings=kinds)
+        self._count(damaged)
         self._log.info("verified", sessions=len(ids), damaged=damaged, bytes=size)
 
     async def apply_retention_every(self, seconds: float) -> None:

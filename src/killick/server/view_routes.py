@@ -436,6 +436,8 @@ def families(service: Service) -> Iterator[FigureValues]:
     yield single("store_appends", "counter", "Writes handed to the store.", figures.operations)
     yield single("store_refused", "counter", "Writes that were refused.", figures.refused)
     yield single("store_followers", "gauge", "Who follows sessions in here.", figures.followers)
+    damaged = service.damaged_sessions
+    yield single("damaged_sessions", "gauge", "Found by the last verification.", damaged)
     yield single("open_turns", "gauge", "Turns that run in this process.", figures.turns)
     yield single("recovered_turns", "counter", "Turns closed for the dead.", figures.recovered)
     yield single("open_streams", "gauge", "Event streams of clients.", hub.streams)
