@@ -25,7 +25,7 @@ PLACES: Final = ("text", "read", "put", "pay", "last")
 TOOLS: Final = ("read", "put", "pay")
 HINTS: Final = {"read": {"readOnlyHint": True}, "put": {"idempotentHint": True}, "pay": {}}
 _SHOWN: Final = 10
-_SECONDS: Final = 60
+_SECONDS: Final = 180
 _EXCERPT: Final = 96
 
 
