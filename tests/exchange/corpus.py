@@ -41,6 +41,10 @@ class Counts(NamedTuple):
     thoughts: int = 0
 
 
+_PRINTED = ("<bash-stdout>", "<bash-stderr>")
+"""What a command has printed that a person of Claude Code ran."""
+
+
 # -- what came in ----------------------------------------------------------------------------------
 
 
@@ -60,7 +64,8 @@ def stored(store: Store) -> Counts:
                 found["calls"] += sum(isinstance(part, ToolCall) for part in body.parts)
                 found["thoughts"] += sum(isinstance(part, Reasoning) for part in body.parts)
                 if isinstance(body, e.MessageRecorded) and body.role == "user":
-                    found["prompts"] += body.id not in hidden
+                    printed = str(getattr(body.parts[0], "text", "")).startswith(_PRINTED)
+                    found["prompts"] += body.id not in hidden and not printed
             found["results"] += isinstance(body, e.ToolFinished | e.LateResult)
             found["results"] += isinstance(body, e.Note) and body.name.endswith("without_call")
     return Counts(found["prompts"], found["calls"], found["results"], found["thoughts"])
@@ -90,9 +95,10 @@ def _blocks(value: Any) -> list[dict[str, Any]]:
 
 _NOT_TYPED = (
     "<command-name>",
-    "<command-message>",
     "<local-command-",
+    "<task-notification>",
     "[Request interrupted by user",
+    *_PRINTED,
 )
 
 
@@ -122,6 +128,7 @@ def claude_code(path: Path) -> Counts:
         if record.get("type") == "user":
             ids = [block["tool_use_id"] for block in blocks if block.get("type") == "tool_result"]
             results |= set(ids)
+            blocks = [one for one in blocks if not one.get("text", "").startswith("<ide_")]
             text = "".join(block.get("text", "") for block in blocks if block.get("type") == "text")
             meta = record.get("isMeta") or record.get("isCompactSummary")
             others = [block for block in blocks if block.get("type") != "tool_result"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from killick import Reasoning, Store, ToolCall, Usage
+from killick import Reasoning, Session, Store, ToolCall, Usage
 from killick.exchange.formats.claude_code import claude_code
 from killick.exchange.records import Source
 from killick.model import entries as e
@@ -283,3 +283,99 @@ def test_damaged_files_come_in_as_far_as_they_are_whole(tmp_path: Path, block: i
         seeds,
         lambda path: list(claude_code(path, settled=True)),
     )
+
+
+def shown_to_person(session: Session) -> list[str]:
+    return [text for one in session.transcript() for text in one.text.splitlines() if text]
+
+
+def test_a_command_that_the_person_ran_is_a_turn_that_did_not_break_off(
+    store: Store, tmp_path: Path
+) -> None:
+    file = File()
+    start = file.user("Caveat: …", isMeta=True)
+    file.user("<command-name>/clear</command-name>")
+    file.user("<local-command-stdout></local-command-stdout>")
+    file.tip = start
+    file.user("<bash-input>make</bash-input>")
+    file.user("<bash-stdout>Error 2</bash-stdout><bash-stderr></bash-stderr>")
+    file.user("Please fix it.")
+    file.answer("m1", text("It is fixed."), stop="end_turn")
+    file.user("<bash-input>make</bash-input>")
+    file.user("<bash-stdout>fine</bash-stdout>")
+    report = bring(store, *sources(tmp_path, file.data()))
+    session = store.session(report.sessions[0].session_id)
+    assert {turn.status for turn in session.turns()} == {"completed"}
+    context = json.dumps(session.context("openai-chat").messages)
+    assert "interrupted" not in context
+    assert shown_to_person(session) == [
+        "<bash-input>make</bash-input>",
+        "<bash-stdout>Error 2</bash-stdout><bash-stderr></bash-stderr>",
+        "Please fix it.",
+        "It is fixed.",
+        "<bash-input>make</bash-input>",
+        "<bash-stdout>fine</bash-stdout>",
+    ]
+    assert session.title == "Please fix it."
+    check_sound(store)
+
+
+def test_a_command_whose_output_did_not_come_broke_off(store: Store, tmp_path: Path) -> None:
+    file = File()
+    file.user("<bash-input>sleep 300</bash-input>")
+    report = bring(store, *sources(tmp_path, file.data()))
+    session = store.session(report.sessions[0].session_id)
+    assert [turn.status for turn in session.turns()] == ["interrupted"]
+
+
+def test_a_command_that_goes_to_the_model_is_a_prompt(store: Store, tmp_path: Path) -> None:
+    file = File()
+    file.user(
+        "<command-message>review</command-message>\n<command-name>/review</command-name>\n"
+        "<command-args>42</command-args>"
+    )
+    file.user([text("Review the pull request 42, thoroughly.")], isMeta=True)
+    file.answer("m1", text("It is fine."), stop="end_turn")
+    report = bring(store, *sources(tmp_path, file.data()))
+    session = store.session(report.sessions[0].session_id)
+    assert session.title == "/review 42"
+    assert "<command-args>42</command-args>" in shown_to_person(session)
+    assert "thoroughly" not in str(shown_to_person(session))
+    assert "thoroughly" in json.dumps(session.context("anthropic").messages)
+    assert [turn.status for turn in session.turns()] == ["completed"]
+
+
+def test_what_an_editor_puts_beside_a_prompt_is_hidden_and_no_title(
+    store: Store, tmp_path: Path
+) -> None:
+    file = File()
+    opened = "<ide_opened_file>The user opened the file /w/a.py.</ide_opened_file>"
+    file.user([text(opened), text("Fix the build.")])
+    file.answer("m1", text("It is fixed."), stop="end_turn")
+    file.user([text("<ide_selection>1 to 2</ide_selection>")])
+    file.user("And now?")
+    file.answer("m2", text("Fixed."), stop="end_turn")
+    report = bring(store, *sources(tmp_path, file.data()))
+    session = store.session(report.sessions[0].session_id)
+    assert session.title == "Fix the build."
+    assert shown_to_person(session) == ["Fix the build.", "It is fixed.", "And now?", "Fixed."]
+    context = json.dumps(session.context("anthropic").messages)
+    assert "/w/a.py" in context
+    assert "ide_selection" in context
+    assert [turn.status for turn in session.turns()] == ["completed", "completed"]
+    check_sound(store)
+
+
+@pytest.mark.parametrize("told", ["<task-notification>\n<task-id>", "<teammate-message id='a'>"])
+def test_what_another_agent_tells_is_no_prompt(store: Store, tmp_path: Path, told: str) -> None:
+    file = File()
+    file.user(f"{told} The build is over.")
+    file.answer("m1", text("It is over."), stop="end_turn")
+    file.user("Good.")
+    file.answer("m2", text("Yes."), stop="end_turn")
+    report = bring(store, *sources(tmp_path, file.data()))
+    session = store.session(report.sessions[0].session_id)
+    assert session.title == "Good."
+    assert shown_to_person(session) == ["It is over.", "Good.", "Yes."]
+    assert "The build is over." in json.dumps(session.context("anthropic").messages)
+    assert [turn.status for turn in session.turns()] == ["completed", "completed"]

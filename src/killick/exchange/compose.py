@@ -376,10 +376,11 @@ class Composer:
     ) -> Iterator[LocatedEntry]:
         """End the turn whose ending the source does not tell: an answer completes it.
 
-        A source that goes on afterwards does not say why; one that ends here was cut off.
+        A source that goes on afterwards does not say why; one that ends here was cut off. Nothing
+        was asked in a turn that has only instructions, so nothing broke off.
         """
         assert self._turn is not None
-        if self._turn.is_answered:
+        if self._turn.is_answered or self._turn.has_only_instructions:
             ending = r.TurnEndRecord(location=location, status="completed")
         else:
             ending = r.TurnEndRecord(

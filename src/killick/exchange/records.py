@@ -79,7 +79,8 @@ class MessageRecord(Record, kw_only=True):
     """A message. One that `begins_turn` is a prompt; `key` is its id in the source.
 
     More of one that is `growing` may come, as long as nothing stands behind it and its agent lives;
-    one that `streams` is written as the model says it.
+    one that `streams` is written as the model says it. A prompt that is not `called` by its first
+    line in a title has another text for it, or "" for none.
     """
 
     role: Role
@@ -93,11 +94,12 @@ class MessageRecord(Record, kw_only=True):
     model_call: ModelCallRecord | None = None
     person: bool = True
     model: bool = True
+    called: str | None = None
 
     @property
     def first_line(self) -> str | None:
         """Return the first line of it that says something."""
-        text = self._text().strip()
+        text = (self._text() if self.called is None else self.called).strip()
         return text.splitlines()[0].strip()[:_TITLE_CHARS] or None if text else None
 
     @property

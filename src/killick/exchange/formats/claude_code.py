@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from killick.exchange import records as r
 from killick.exchange.formats import Format, Peek, ReadOptions, chosen, misfits
 from killick.exchange.formats import content as c
@@ -23,13 +25,25 @@ from killick.model.sessions import Namer, Project
 NAME: Final = "claude-code"
 
 _STOPPED: Final = "[Request interrupted by user"
-_ASIDE: Final = ("<command-name>", "<command-message>", "<local-command-")
+_PRINTED: Final = ("<bash-stdout>", "<bash-stderr>")
+"""What a command that the person ran has printed; `<bash-input>` is the command."""
+_ASIDE: Final = ("<command-name>", "<local-command-", "<task-notification>", *_PRINTED)
+"""How texts begin that are no prompts.
+
+The text of a command that goes to the model begins with `<command-message>` instead.
+"""
+_TEAMMATE: Final = "<teammate-message"
+_BESIDE: Final = ("<ide_", "<system-reminder>")
+"""How blocks begin that an editor or the agent puts beside what was typed."""
 _ENDS: Final = ("end_turn", "stop_sequence", "max_tokens", "refusal")
 _SYNTHETIC: Final = "<synthetic>"
 _ALL_TURNS: Final = 1 << 40
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
 _SLASH: Final = re.compile(r"/[\w:-]+(\s|\Z)")
+_COMMAND: Final = re.compile(
+    r"<command-name>(.*?)</command-name>\s*(?:<command-args>(.*?)</command-args>)?", re.S
+)
 _OWN: Final = ("custom-title", "ai-title", "file-history-snapshot", "queue-operation")
 _MARKS: Final = ("uuid", "parentUuid", "sessionId", "leafUuid", "messageId")
 
@@ -458,22 +472,44 @@ class _SessionReader:
     def _read_prompt(
         self, location: SourceLocation, record: dict[str, Any], parsed: c.Content, text: str
     ) -> Iterator[r.Record]:
-        is_prompt = not (record.get("isMeta") is True or parsed.results or text.startswith(_ASIDE))
+        beside = [part for part in parsed.parts if _is_beside(part)]
+        typed = [part for part in parsed.parts if not _is_beside(part)] or beside
+        is_prompt = not (
+            record.get("isMeta") is True
+            or parsed.results
+            or typed is beside
+            or text.startswith(_ASIDE)
+            or (text.startswith(_TEAMMATE) and self._parent is None)
+        )
         if is_prompt:
             yield from self._branch(location, record)
-        key = self._key(location, record)
+        key, at = self._key(location, record), time_us(record.get("timestamp"))
         self._set_alias(record, key)
         self._path.append(key)
-        yield r.MessageRecord(
+        printed = text.startswith(_PRINTED)
+        message = r.MessageRecord(
             location=location,
-            at_us=time_us(record.get("timestamp")),
+            at_us=at,
             role="user",
-            parts=tuple(parsed.parts),
+            parts=tuple(typed),
             key=key,
             blobs=parsed.blobs,
             begins_turn=is_prompt,
-            person=is_prompt or bool(parsed.results),
+            person=is_prompt or printed or bool(parsed.results),
+            called=_name_of(text),
         )
+        yield message
+        if beside and typed is not beside:
+            yield msgspec.structs.replace(
+                message,
+                parts=tuple(beside),
+                key=f"{key}/beside",
+                blobs={},
+                begins_turn=False,
+                person=False,
+            )
+        if printed:
+            yield r.TurnEndRecord(location=location, at_us=at, status="completed")
 
     # -- branches ------------------------------------------------------------------------------
 
@@ -531,6 +567,18 @@ class _SessionReader:
 def _text(message: dict[str, Any]) -> str:
     parsed = c.anthropic(message.get("content"))
     return "".join(part.text for part in parsed.parts if isinstance(part, Text))
+
+
+def _is_beside(part: Part) -> bool:
+    return isinstance(part, Text) and part.text.startswith(_BESIDE)
+
+
+def _name_of(text: str) -> str | None:
+    """Return what a command is called by in a title; None for a text that is no command."""
+    if text.startswith("<bash-input>"):
+        return ""
+    name = _COMMAND.search(text) if text.startswith("<command-message>") else None
+    return f"{name[1]} {name[2] or ''}".strip() if name is not None else None
 
 
 def _claims(peek: Peek) -> bool:
