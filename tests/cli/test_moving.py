@@ -132,6 +132,17 @@ def test_every_agent_is_looked_for_where_it_is_used_to_be(tmp_path: Path) -> Non
     assert {path for _, path in found} == {tmp_path / one for one in named}
 
 
+def test_a_file_without_a_message_is_named(killick: Runner, tmp_path: Path) -> None:
+    title = {"type": "ai-title", "aiTitle": "Nothing was said", "sessionId": SESSION}
+    empty = tmp_path / f"{SESSION}.jsonl"
+    empty.write_text(json.dumps(title) + "\n")
+    os.utime(empty, (1_700_000_000, 1_700_000_000))
+    done = killick("import", str(empty))
+    assert done.code == 0
+    assert "there is no message in it" in done.out
+    assert empty.name in done.out
+
+
 def test_export_import_export_gives_the_same_bytes(
     killick: Runner, sample: Sample, tmp_path: Path
 ) -> None:

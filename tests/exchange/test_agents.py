@@ -409,5 +409,40 @@ def test_a_file_that_is_still_written_grows(store: Store, tmp_path: Path, name: 
         report = import_paths(store, [tmp_path / file], clock=lambda: NOW)
         actions |= {one.action for one in report.sessions}
         check_sound(store)
-    if name != "gemini-lines":  # which writes an answer again when its tools are done
-        assert "forked" not in actions
+    assert "forked" not in actions
+
+
+@pytest.mark.parametrize("name", made.LINES)
+def test_an_older_copy_of_a_session_changes_nothing(
+    store: Store, tmp_path: Path, name: str
+) -> None:
+    """A backup, cut anywhere: what is in it is here, so it is no fork of its own."""
+    file, records = made.LINES[name]
+    (tmp_path / file).write_bytes(jsonl(*records))
+    import_paths(store, [tmp_path / file], clock=lambda: NOW)
+    heads = {session_id: store.session(session_id).head for session_id in store.session_ids()}
+    for end in range(1, len(records)):
+        (tmp_path / file).write_bytes(jsonl(*records[:end]))
+        report = import_paths(store, [tmp_path / file], clock=lambda: NOW)
+        assert {one.action for one in report.sessions} <= {"unchanged", "left"}, end
+    assert heads == {each: store.session(each).head for each in store.session_ids()}
+
+
+@pytest.mark.parametrize("name", ["session.jsonl", "session.json", "session.md"])
+@pytest.mark.parametrize("is_document", [False, True])
+def test_gemini_under_another_name_is_the_same_session(
+    store: Store, tmp_path: Path, name: str, is_document: bool
+) -> None:
+    path = tmp_path / name
+    if is_document:
+        path.write_text(json.dumps(made.gemini_document()))
+    else:
+        path.write_bytes(jsonl(*made.gemini_lines()))
+    report = import_paths(store, [path], clock=lambda: NOW)
+    assert report.problems == []
+    session = store.session(report.sessions[0].session_id)
+    with Store(tmp_path / "other.db") as other:
+        usual = tmp_path / ("whole.json" if is_document else "whole.jsonl")
+        usual.write_bytes(path.read_bytes())
+        import_paths(other, [usual], clock=lambda: NOW)
+        assert said(session) == said(other.session(session.id))

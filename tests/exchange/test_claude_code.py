@@ -379,3 +379,55 @@ def test_what_another_agent_tells_is_no_prompt(store: Store, tmp_path: Path, tol
     assert shown_to_person(session) == ["It is over.", "Good.", "Yes."]
     assert "The build is over." in json.dumps(session.context("anthropic").messages)
     assert [turn.status for turn in session.turns()] == ["completed", "completed"]
+
+
+def test_an_older_copy_that_was_cut_in_an_answer_is_no_fork(store: Store, tmp_path: Path) -> None:
+    whole = everything().data().splitlines(keepends=True)
+    bring(store, *sources(tmp_path, b"".join(whole)))
+    before = set(store.session_ids())
+    reasons = set()
+    for end in range(1, len(whole)):
+        report = bring(store, *sources(tmp_path, b"".join(whole[:end])))
+        assert {one.action for one in report.sessions} == {"unchanged"}, end
+        reasons |= {one.why for one in report.sessions}
+    assert set(store.session_ids()) == before
+    assert "there is more of it here than in this file" in reasons
+
+
+def test_a_copy_that_goes_on_differently_is_a_fork_with_all_of_it(
+    store: Store, tmp_path: Path
+) -> None:
+    """Its end looks like an older copy's, until another prompt follows."""
+
+    def begun() -> File:
+        file = File()
+        file.user("One.")
+        file.answer("m1", text("First."), stop="end_turn")
+        return file
+
+    whole, other = begun(), begun()
+    whole.user("Two.")
+    whole.answer("m2", text("Second."), stop="end_turn")
+    bring(store, *sources(tmp_path, whole.data()))
+    other.add("system", subtype="local_note", content="Elsewhere.")
+    other.user("Three.")
+    other.answer("m3", text("Third."), stop="end_turn")
+    (one,) = bring(store, *sources(tmp_path, other.data())).sessions
+    assert one.action == "forked"
+    fork = store.session(one.session_id)
+    assert [words for _, words in said(fork)] == ["One.", "First.", "Three.", "Third."]
+    assert "Elsewhere." in str([note.data for note in fork.notes()])
+    check_sound(store)
+
+
+def test_a_copy_that_was_stopped_is_none_that_is_older(store: Store, tmp_path: Path) -> None:
+    whole, other = File(), File()
+    for file in (whole, other):
+        file.user("One.")
+        file.answer("m1", text("I look."), use("t1"))
+    whole.user(result("t1", "fine"))
+    whole.answer("m2", text("Fine."), stop="end_turn")
+    other.user([text("[Request interrupted by user]")])
+    bring(store, *sources(tmp_path, whole.data()))
+    (one,) = bring(store, *sources(tmp_path, other.data())).sessions
+    assert one.action == "forked"

@@ -11,12 +11,12 @@ Rule 3: a turn that came in before it was over there keeps its ending; what came
 Rule 4: where the two part, the rest goes into a fork of what they share. The fork's id is made
         from where and how they part, so the next import finds it again.
 Rule 5: seqs inside of entries are those of the source; each is written with its place here.
-Rule 6: the last turn of a source that is followed may be open. It runs here, held by this opening
+Rule 6: a source that ends within a turn of which there is more here is an older copy: nothing of it
+        is new.
+Rule 7: the last turn of a source that is followed may be open. It runs here, held by this opening
         of the store; what comes of it later is appended to it.
 """
 
-from array import array
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
@@ -25,6 +25,7 @@ import msgspec
 from killick.errors import SessionDeleted, SessionNotFound
 from killick.exchange.message_entries import begun, ended, rest_id, rest_of_message
 from killick.exchange.records import Action
+from killick.exchange.seq_map import SeqMap, TentativeSeqMap
 from killick.journal.chain import LinkedEntry
 from killick.journal.codec import encode
 from killick.journal.kinds import digest, identity, keyed_id, same_content
@@ -36,6 +37,8 @@ _PAGE: Final = 200
 _BATCH: Final = 256
 _BATCH_BYTES: Final = 1024 * 1024
 """How much is written in one transaction, unless one turn alone is more."""
+
+MORE_HERE: Final = "there is more of it here than in this file"
 
 _ABOUT: Final[tuple[type[e.KnownBody], ...]] = (
     e.SessionCreated,
@@ -70,6 +73,10 @@ class Unit(msgspec.Struct):
         first, last = self.entries[0].body, self.entries[-1].body
         is_open = isinstance(first, e.TurnStarted) and not isinstance(last, e.TurnEnding)
         return first.turn_id if is_open and isinstance(first, e.TurnStarted) else None
+
+    @property
+    def has_only_notes(self) -> bool:
+        return all(isinstance(entry.body, e.Note) for entry in self.entries)
 
 
 class Merged(msgspec.Struct):
@@ -151,8 +158,11 @@ class _Merger:
         self._fork_at = 0
         self._fork_why: str | None = None
         self._continued = 0
-        self._seq_here = _SeqMap()
+        self._seq_here = SeqMap()
         self._reached = 0
+        self._left_out: list[Unit] = []
+        """The end of the source, if it is an older copy: what follows may show that it is none."""
+        self._may_be_older = True
         self._batch: list[e.Entry] = []
         self._batch_bytes = 0
         self._is_new = False
@@ -174,6 +184,10 @@ class _Merger:
         return self._store.session(session_id)
 
     def merge_unit(self, unit: Unit) -> None:
+        if self._left_out and not unit.has_only_notes:
+            again, self._left_out, self._may_be_older = self._left_out, [], False
+            for each in again:
+                self.merge_unit(each)
         rest: Unit | None = unit
         while rest is not None:
             rest = self._merge_part(rest)
@@ -213,6 +227,9 @@ class _Merger:
             self._next = self._stored.head + 1
             self._stored = None
             return None
+        if self._may_be_older and self._stored.has_more_of(unit, self._seq_here):
+            self._left_out.append(unit)
+            return [], None
         self._part(unit)
         return self._find(unit) if self._stored is not None else None
 
@@ -292,6 +309,7 @@ class _Merger:
         if self._known is not None and not self._dry_run:
             self._known.add(self.session_id)
         action: Action = "unchanged"
+        why = MORE_HERE if self._left_out else self._fork_why
         if self._fork_of is not None and self._is_new:
             action = "forked"
         elif self.added:
@@ -302,7 +320,7 @@ class _Merger:
             self.added,
             self._fork_of,
             self._fork_at,
-            self._fork_why,
+            why,
             self._running,
             self._went_on,
             seq_here=self._seq_here,
@@ -318,60 +336,6 @@ def _placed(entry: e.Entry, seq: int, body: e.Body) -> e.Entry:
     if isinstance(entry, LinkedEntry) and (entry.seq, entry.body) == (seq, body):
         return entry
     return e.Entry(seq, entry.at_us, body)
-
-
-class _SeqMap:
-    """Maps a seq of the source to the seq of the same entry here; 0 is no seq there.
-
-    A seq that the source has lost is where the one before it is.
-    """
-
-    def __init__(self) -> None:
-        self._here = array("q")
-
-    def note(self, seq: int, here: int) -> None:
-        while seq and len(self._here) < seq:
-            self._here.append(self.last or here)
-        if seq:
-            self._here[seq - 1] = here
-
-    @property
-    def last(self) -> int:
-        return self._here[-1] if self._here else 0
-
-    def knows(self, seq: int) -> bool:
-        return 1 <= seq <= len(self._here)
-
-    def __call__(self, seq: int) -> int:
-        return self._here[seq - 1] if self.knows(seq) else min(seq, 0)
-
-
-class _TentativeSeqMap:
-    """The same, with what would be noted if a unit were found to be stored."""
-
-    def __init__(self, known: _SeqMap) -> None:
-        self._known = known
-        self._seqs: list[int] = []
-        self._here: list[int] = []
-
-    def note(self, seq: int, here: int) -> None:
-        if seq:
-            self._seqs.append(seq)
-            self._here.append(here)
-
-    def forget(self, seq: int) -> None:
-        """Forget the note of this seq, which was the last."""
-        if seq:
-            self._seqs.pop()
-            self._here.pop()
-
-    def __call__(self, seq: int) -> int:
-        before = bisect_right(self._seqs, seq)
-        if before:
-            return self._here[before - 1]
-        if self._seqs and seq > 0 and not self._known.knows(seq):
-            return self._known.last or self._here[0]
-        return self._known(seq)
 
 
 class _Stored:
@@ -401,11 +365,11 @@ class _Stored:
             self._drop(1)
         return True
 
-    def find(self, unit: Unit, known: _SeqMap) -> list[int] | None:
+    def find(self, unit: Unit, known: SeqMap) -> list[int] | None:
         """Return the unit's seqs; None when the next entries are others, or there are none."""
         seqs: list[int] = []
         at = 0
-        seq_here = _TentativeSeqMap(known)
+        seq_here = TentativeSeqMap(known)
         for entry in unit.entries:
             index = self._match(entry, at, seq_here)
             if index is None:
@@ -418,7 +382,7 @@ class _Stored:
     def is_running(self, turn_id: str | None) -> bool:
         return turn_id in self._open_turns
 
-    def find_running(self, unit: Unit, known: _SeqMap) -> tuple[list[int], set[str]] | None:
+    def find_running(self, unit: Unit, known: SeqMap) -> tuple[list[int], set[str]] | None:
         """Return the seqs of the first entries of a turn that runs here, held by the caller.
 
         Beside them are the names of its entries so far. None when no such turn is next, or when it
@@ -437,10 +401,10 @@ class _Stored:
         self._drop(len(names))
         return seqs, names
 
-    def _find_first(self, unit: Unit, known: _SeqMap) -> tuple[list[int], int]:
+    def _find_first(self, unit: Unit, known: SeqMap) -> tuple[list[int], int]:
         """Return the seqs of the unit's entries up to the first that is not next, and the index."""
         seqs: list[int] = []
-        at, seq_here = 0, _TentativeSeqMap(known)
+        at, seq_here = 0, TentativeSeqMap(known)
         for entry in unit.entries:
             index = self._match(entry, at, seq_here)
             if index is None:
@@ -449,7 +413,7 @@ class _Stored:
             at = index + 1
         return seqs, at
 
-    def find_begun(self, unit: Unit, known: _SeqMap) -> "_Begun | None":
+    def find_begun(self, unit: Unit, known: SeqMap) -> "_Begun | None":
         """Return what is here of a turn that went on there.
 
         None when no such turn is next: it must have been brought in, and be over.
@@ -470,6 +434,21 @@ class _Stored:
         names = {identity(stored.body) for stored in self._page[: ending + 1]}
         self._drop(ending + 1)
         return _Begun(seqs, names, cut, completed=completed)
+
+    def has_more_of(self, unit: Unit, known: SeqMap) -> bool:
+        """Tell whether there is more here of a turn that ends with the source; true for notes."""
+        end = unit.entries[-1].body
+        if not isinstance(end, e.TurnEnding) or end.cause not in (None, "crashed"):
+            return unit.has_only_notes
+        seqs, at = self._find_first(unit, known)
+        offered, stored = _body_at(unit, len(seqs)), self._next_said(at)
+        behind = unit.entries[len(seqs) :]
+        if stored is not None and isinstance(offered, e.MessageRecorded):
+            body = self._page[stored].body
+            if isinstance(body, e.MessageRecorded) and _goes_on(offered, body):
+                behind = behind[1:]
+        ends = (e.TurnEnding, e.ModelCallEnded, e.Visibility)
+        return bool(seqs) and all(isinstance(entry.body, ends) for entry in behind)
 
     def _cut_off(self, at: int, offered: e.Body | None) -> tuple[int, tuple[Part, ...] | None]:
         """Pass over a message that was cut off here, or came in before it was whole.
@@ -522,7 +501,7 @@ class _Stored:
             )
         return f"what follows entry {stored.seq} was said differently there"
 
-    def _match(self, entry: e.Entry, at: int, seq_here: _TentativeSeqMap) -> int | None:
+    def _match(self, entry: e.Entry, at: int, seq_here: TentativeSeqMap) -> int | None:
         """Return the index in the page of the same entry; pass over ours about the session."""
         while True:
             stored = self._peek(at)

@@ -172,6 +172,8 @@ def _outcome(outcome: Outcome) -> Iterator[OutputLine | str]:
     more += [outcome.why] if outcome.why else []
     if outcome.settled_by is not None and outcome.why is not None:
         more.append(_SETTLED_BY[outcome.settled_by])
+    if outcome.action in ("left", "forked"):
+        more.append(outcome.origin)
     if more:
         yield line("; ".join(more), "dim", indent=2)
 

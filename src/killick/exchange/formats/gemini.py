@@ -39,13 +39,21 @@ class _Chat(msgspec.Struct):
 
 def gemini(path: Path, *, settled: bool) -> Source:
     """Return the session of a file. Raises OSError."""
-    chat = _document(path) if path.name.endswith(".json") else _lines(path, settled=settled)
+    chat = _read(path, settled=settled)
     own = chat.about.get("sessionId")
     native = own if c.is_id(own) else path.stem
     if path.stem.startswith("checkpoint"):
         native = str(path.resolve())
     records = _SessionReader(native, chat).records(path)
     return Source(NAME, native, str(path), records, settled, answer_ends=True)
+
+
+def _read(path: Path, *, settled: bool) -> _Chat:
+    """Read it as what its first line says it is; where that says nothing, as its name says."""
+    first = next(read_lines(path), None)
+    record = c.as_dict(first.record if first is not None else None)
+    is_document = "messages" in record if "projectHash" in record else path.name.endswith(".json")
+    return _document(path) if is_document else _lines(path, settled=settled)
 
 
 def _document(path: Path) -> _Chat:
@@ -286,7 +294,7 @@ def _misfits(peek: Peek) -> tuple[int, int]:
 
 def _newest_us(path: Path) -> int | None:
     """Return the time of the last message."""
-    chat = _document(path) if path.name.endswith(".json") else _lines(path, settled=True)
+    chat = _read(path, settled=True)
     times = [time_us(row.get("timestamp")) for _, row in chat.rows]
     return max((at for at in times if at is not None), default=None)
 
