@@ -132,7 +132,8 @@ def claude_code(path: Path) -> Counts:
             text = "".join(block.get("text", "") for block in blocks if block.get("type") == "text")
             meta = record.get("isMeta") or record.get("isCompactSummary")
             others = [block for block in blocks if block.get("type") != "tool_result"]
-            prompts += bool(others and not meta and not text.startswith(_NOT_TYPED))
+            told = text.startswith("<teammate-message") and not path.stem.startswith("agent-")
+            prompts += bool(others and not (meta or told or text.startswith(_NOT_TYPED)))
     return Counts(prompts, calls, len(results), thoughts)
 
 

@@ -468,11 +468,11 @@ def check(case: str, folder: Path, seed: int) -> Report:
     found = CASES[case](folder, Random(f"{case}/{seed}"))
     before = {one: one.read_bytes() for one in folder.rglob("*") if one.is_file()}
     with Store(MemoryDisk().open()) as store:
-        report = import_paths(store, [found.path], clock=lambda: NOW, empty=True)
+        report = import_paths(store, [found.path], clock=lambda: NOW)
         assert [one for one in report.problems if UNEXPECTED in one.reason] == []
         check_sound(store)
         _check_accounted(store, found, report)
-        again = import_paths(store, [found.path], clock=lambda: NOW, empty=True)
+        again = import_paths(store, [found.path], clock=lambda: NOW)
         left = {one.session_id for one in report.sessions if one.action == "left"}
         changed = [
             one

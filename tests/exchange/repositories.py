@@ -14,6 +14,9 @@ REPOSITORIES: dict[str, tuple[str, str]] = {
     "entireio/cli": ("entire/checkpoints/v1", r"full\.jsonl$"),  # a copy at each commit
     "simonw/claude-code-transcripts": ("HEAD", r"\.jsonl?$"),
     "daaain/claude-code-log": ("HEAD", r"\.jsonl$"),
+    "handgemacht-ai/claude-code-log": ("HEAD", r"^test/test_data/.*\.jsonl$"),
+    "arcreflex/agent-transcripts": ("HEAD", r"fixtures/.*\.jsonl$"),
+    "swiftdiaries/agent-transcripts": ("HEAD", r"testdata/.*\.jsonl$"),
     "jimmc414/cctrace": ("HEAD", r"\.jsonl$"),
     "wesm/agentsview": ("HEAD", r"testdata/.*\.jsonl?$"),
     "Piebald-AI/splitrail": ("HEAD", r"source_data/"),
