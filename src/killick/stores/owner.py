@@ -1,7 +1,4 @@
-"""Files that root makes for another user's store: its owner must be able to use them.
-
-A service runs as a user of its own, and its operator, as root, makes a token or restores a backup.
-"""
+"""Files that an operator makes as root in the folder of a service, whose user must use them."""
 
 import contextlib
 import os

@@ -79,16 +79,15 @@ def grant(connection: Connection, schema: str, role: str, tenant: str | None) ->
         row = connection.execute(_BYPASSES, (role, schema, _OUTSIDE)).fetchone()
         if row is None:
             raise UsageError(f"the server has no role {role!r}; make it: CREATE ROLE … LOGIN")
-        unbound, other = row
-        if unbound:
+        if row[0]:
             raise UsageError(
                 f"row security does not bind {role!r}: it is a superuser, has BYPASSRLS, owns the "
                 "tables or reaches the server's files, or may become a role that does; "
                 "name a role that only the program uses"
             )
-        if tenant is not None and other is not None:
+        if tenant is not None and row[1] is not None:
             raise UsageError(
-                f"{role!r} would not be bound to one tenant: it may become {other!r}, which reads "
+                f"{role!r} would not be bound to one tenant: it may become {row[1]!r}, which reads "
                 "the tables too; name a role that is a member of no such role"
             )
         try:

@@ -101,11 +101,7 @@ def _find(file: Path, needles: Sequence[bytes]) -> list[bytes]:
 
 
 def back_up(
-    source: apsw.Connection,
-    target: Path,
-    progress: Progress | None,
-    *,
-    like: Path | None = None,
+    source: apsw.Connection, target: Path, progress: Progress | None, *, like: Path | None = None
 ) -> BackupReceipt:
     """Copy the store while it is in use, verify the copy, and give it its name last.
 
