@@ -12,7 +12,7 @@ install = $(BIN)/uv pip install --quiet --compile-bytecode --python $(1) $(2) 2>
 PEERED := openai_agents langgraph google_adk agent_framework strands pydantic_ai
 
 .DEFAULT_GOAL := help
-.PHONY: help setup chat demo system test test-fast lint type bench torture torture-long mutate peers adapters extras corpus lab docs dist recording pictures lock clean
+.PHONY: help setup chat demo system test test-all test-fast lint type bench torture torture-long mutate peers adapters extras corpus lab docs dist recording pictures lock clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -26,8 +26,11 @@ setup: $(STAMP)  ## create .venv from the lock, with the package editable in it
 system:  ## install what some tests need of Debian: PostgreSQL 15, pgbouncer, Chromium, tmux, promtool
 	@requirements/system.sh
 
-test: $(STAMP)  ## run the tests, and a slice of every campaign
-	@$(BIN)/python -m pytest -n 2 $(ARGS)
+test: $(STAMP)  ## run the tests, but for those that take long, in four minutes
+	@$(BIN)/python -m pytest -n 2 -m "not slow and not campaign" $(ARGS)
+
+test-all: $(STAMP)  ## run all tests, the museum and a slice of every campaign too, as CI does
+	@$(MAKE) --no-print-directory test ARGS='-m "not campaign" $(ARGS)'
 
 test-fast: $(STAMP)  ## run the units and the conformance suite in memory, in a minute: between two edits
 	@$(BIN)/python -m pytest -n 2 -q tests/unit tests/conformance/test_memory.py $(ARGS)
@@ -106,11 +109,16 @@ corpus: $(STAMP) .corpus/.setup-done  ## try others' recorded streams and chat t
 
 # One environment for each framework, with pinned versions; its tests are skipped elsewhere.
 ADAPTERS := openai_agents langgraph claude_agent_sdk google_adk agent_framework strands pydantic_ai
-adapters: $(STAMP) $(ADAPTERS:%=.adaptersvenv/%/.setup-done) .adaptersvenv/ag_ui/.setup-done .adaptersvenv/upstream/.setup-done  ## test the adapters, each with the framework that it is for
-	@failed=0; for name in $(ADAPTERS); do \
-		.adaptersvenv/$$name/bin/python -m pytest -q --noconftest -p no:asyncio tests/adapters/$$name $(ARGS) || failed=1; \
-	done; \
-	$(BIN)/python -m pytest -q -n 0 tests/adapters/test_ag_ui.py tests/server/test_ag_ui.py $(ARGS) || failed=1; exit $$failed
+TRIED_ADAPTERS := $(ADAPTERS:%=adapter-%)
+.PHONY: $(TRIED_ADAPTERS) adapter-ag_ui
+adapters:  ## test the adapters, each with the framework that it is for
+	@$(MAKE) --no-print-directory --keep-going $(TRIED_ADAPTERS) adapter-ag_ui
+
+$(TRIED_ADAPTERS): adapter-%: $(STAMP) .adaptersvenv/%/.setup-done .adaptersvenv/upstream/.setup-done
+	@.adaptersvenv/$*/bin/python -m pytest -q --noconftest -p no:asyncio tests/adapters/$* $(ARGS)
+
+adapter-ag_ui: $(STAMP) .adaptersvenv/ag_ui/.setup-done
+	@$(BIN)/python -m pytest -q -n 0 tests/adapters/test_ag_ui.py tests/server/test_ag_ui.py $(ARGS)
 
 extras: $(STAMP)  ## install each framework's extra into a fresh environment, and import its adapter
 	@$(BIN)/python requirements/extras.py $(ARGS)

@@ -21,6 +21,14 @@ settings.register_profile("fixed", derandomize=True)
 settings.register_profile("explore", derandomize=False, print_blob=True)
 settings.load_profile("fixed")
 
+_TESTS = Path(__file__).parent
+_LONG = {
+    *("acp", "adapters", "agent", "browser", "growth", "interrupt", "lab", "museum", "mutate"),
+    *("postgres", "property", "proxy", "recall", "recorders", "server", "torture"),
+    *("conformance/test_postgres.py", "exchange/test_damage.py", "tidy/test_postgres_queries.py"),
+}
+"""Servers, browsers, agents, planted bugs: `make test-all` runs them, `make test` does not."""
+
 _ON_LINUX = sys.platform == "linux" and not os.environ.get("KILLICK_WITHOUT_LINUX")
 if os.environ.get("KILLICK_WITHOUT_LINUX"):
     os.environ["PYTHONPATH"] = str(Path(sitecustomize.__file__).parent)
@@ -29,11 +37,15 @@ if os.environ.get("KILLICK_WITHOUT_LINUX"):
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs Linux where it is not; docs/platforms.md says what is tested instead.
 
-    A property test tries many examples: on a busy machine it needs more than a minute.
+    Mark the tests of long folders. A property test tries many examples: on a busy machine it needs
+    more than a minute.
     """
     for item in items:
         tries_many = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
         if tries_many and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(300))
+        path = item.path.relative_to(_TESTS)
+        if not _LONG.isdisjoint({path.parts[0], path.as_posix()}):
+            item.add_marker(pytest.mark.slow)
         if not _ON_LINUX and item.get_closest_marker("linux"):
             item.add_marker(pytest.mark.skip(reason="needs eventfd, pidfd or /proc"))

@@ -21,7 +21,7 @@ _FAILURES_MAX = 20
 
 
 class Sizes(NamedTuple):
-    """How many cases at least: in `make test`, `make torture` and `make torture-long`."""
+    """How many cases at least: in `make test-all`, `make torture` and `make torture-long`."""
 
     slice: int
     torture: int

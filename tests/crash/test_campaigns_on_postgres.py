@@ -1,6 +1,6 @@
 """The campaigns that kill processes and let them race, on a server: the same code, the same checks.
 
-On a file `make test` runs a slice of each, and `make torture` the whole.
+On a file `make test-all` runs a slice of each, and `make torture` the whole.
 """
 
 import pytest

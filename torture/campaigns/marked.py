@@ -1,4 +1,4 @@
-"""The tests that carry the mark `campaign`: too long for `make test`, and run by no other way."""
+"""The tests with the mark `campaign`: too long for `make test-all`, and run by nothing else."""
 
 import subprocess
 import sys
@@ -44,7 +44,7 @@ def run(round_: Round) -> None:
 CAMPAIGN = Campaign(
     name="marked",
     tries="every test with the mark `campaign`: streams by the thousand, and whatever is too long "
-    "for `make test`",
+    "for `make test-all`",
     holds="the test passes",
     sizes=Sizes(slice=0, torture=0, long=20),
     run=run,
