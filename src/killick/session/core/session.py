@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from killick.errors import (
-    BlobNotFound,
-    CallNotFound,
-    InvalidEntry,
-    SessionNotFound,
-    TurnNotFound,
-)
+from killick.errors import BlobNotFound, CallNotFound, InvalidEntry, SessionNotFound, TurnNotFound
 from killick.journal import checks
 from killick.journal.checks import check_count, check_counts, check_is
 from killick.journal.fold import Messages, fold_messages, fold_turns
