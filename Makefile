@@ -27,7 +27,7 @@ system:  ## install what some tests need of Debian: PostgreSQL 15, pgbouncer, Ch
 	@requirements/system.sh
 
 test: $(STAMP)  ## run the tests, but for those that take long, in four minutes
-	@$(BIN)/python -m pytest -n 2 -m "not slow and not campaign" $(ARGS)
+	@$(BIN)/python -m pytest -n 3 -m "not slow and not campaign" $(ARGS)
 
 test-all: $(STAMP)  ## run all tests, the museum and a slice of every campaign too, as CI does
 	@$(MAKE) --no-print-directory test ARGS='-m "not campaign" $(ARGS)'

@@ -79,7 +79,7 @@ def _wait(pid: int, reads: int, seconds: float) -> Answer:
         ended = not more
     os.close(reads)
     if not ended:
-        os.killpg(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)  # it may not have a group of its own yet
     _, status = os.waitpid(pid, 0)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)  # what its tests have left behind

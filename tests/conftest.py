@@ -27,7 +27,7 @@ _LONG = {
     *("postgres", "property", "proxy", "recall", "recorders", "server", "torture"),
     *("conformance/test_postgres.py", "exchange/test_damage.py", "tidy/test_postgres_queries.py"),
 }
-"""Servers, browsers, agents, planted bugs: `make test-all` runs them, `make test` does not."""
+"""Servers, browsers, agents, planted bugs. `make test-all` runs them, and all on PostgreSQL."""
 
 _ON_LINUX = sys.platform == "linux" and not os.environ.get("KILLICK_WITHOUT_LINUX")
 if os.environ.get("KILLICK_WITHOUT_LINUX"):
@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if tries_many and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(300))
         path = item.path.relative_to(_TESTS)
-        if not _LONG.isdisjoint({path.parts[0], path.as_posix()}):
+        if "postgres" in item.name or not _LONG.isdisjoint({path.parts[0], path.as_posix()}):
             item.add_marker(pytest.mark.slow)
         if not _ON_LINUX and item.get_closest_marker("linux"):
             item.add_marker(pytest.mark.skip(reason="needs eventfd, pidfd or /proc"))
