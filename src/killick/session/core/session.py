@@ -310,7 +310,7 @@ class SessionCore:
         self.row(reader)
         tail, enough = Tail(reader, self.key, after), 0
         while True:
-            tail.read(max(last * 2, 64))
+            tail.read(max(last * 2, 32 if tail.began else 64))
             if len(tail.entries) < enough and not tail.is_all:
                 continue  # folded anew only when it has doubled
             messages = self._fold(reader, History(), tail.entries)

@@ -43,6 +43,11 @@ class Tail:
         self.entries: list[e.Entry] = []
         self.is_all = False
 
+    @property
+    def began(self) -> bool:
+        """Whether something was read. What follows is in view more often than a first page."""
+        return self._before is not None
+
     def read(self, limit: int) -> None:
         """Read so many entries more, and those that rewinds keep of what is passed over."""
         page = self._reader.newest_entries(self._key, before=self._before, limit=limit)
