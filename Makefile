@@ -156,7 +156,7 @@ lock: $(BIN)/uv  ## write the locks in requirements anew
 		--no-emit-index-url --no-header --no-annotate --output-file requirements/peers.lock
 	@echo uv | $(BIN)/uv pip compile - --upgrade --quiet \
 		--universal --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --no-header --no-annotate --output-file requirements/uv.lock
+		--no-emit-index-url --no-header --no-annotate --output-file requirements/installer.lock
 	@$(BIN)/uv pip compile requirements/docs.in --upgrade --quiet \
 		--universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-header --no-annotate --output-file requirements/docs.lock
@@ -188,4 +188,4 @@ $(BIN)/python:
 	@$(PYTHON) -m venv .venv
 
 $(BIN)/uv: | $(BIN)/python
-	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.lock || echo "Without uv: pip takes half a minute more."
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/installer.lock || echo "Without uv: pip takes half a minute more."
