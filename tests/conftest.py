@@ -26,6 +26,7 @@ _LONG = {
     *("acp", "adapters", "agent", "browser", "growth", "interrupt", "lab", "museum", "mutate"),
     *("postgres", "property", "proxy", "recall", "recorders", "server", "torture"),
     *("conformance/test_postgres.py", "exchange/test_damage.py", "tidy/test_postgres_queries.py"),
+    *("cli/test_attach.py", "cli/test_terminal.py", "tidy/test_once_more.py"),
 }
 """Servers, browsers, agents, planted bugs. `make test-all` runs them, and all on PostgreSQL."""
 
