@@ -63,6 +63,9 @@ def checked_out(commit: str) -> Iterator[Path]:
         git = ["git", "-C", str(_ROOT), "worktree"]
         subprocess.run([*git, "add", "--quiet", "--detach", str(tree), commit], check=True)
         try:
+            if not (tree / "src" / "killick").is_dir():
+                # Today's package would be measured in its place, twice.
+                raise SystemExit(f"{commit} has no package `killick`: it was renamed since")
             yield tree
         finally:
             subprocess.run([*git, "remove", "--force", str(tree)], check=True)

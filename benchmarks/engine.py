@@ -52,7 +52,7 @@ class Appender:
                 for key, claim in self._turns:
                     number += 1
                     body = e.MessageRecorded(
-                        id=f"msg_{number:032x}",
+                        id=f"msg_{number:012x}{number:020x}",
                         turn_id=claim.turn_id,
                         role="assistant",
                         parts=(Text(TEXT),),
