@@ -29,10 +29,24 @@ _LONG = {
     *("cli/test_attach.py", "cli/test_terminal.py", "tidy/test_once_more.py"),
 }
 """Servers, browsers, agents, planted bugs. `make test-all` runs them, and all on PostgreSQL."""
+_WITHOUT = "not slow"
 
 _ON_LINUX = sys.platform == "linux" and not os.environ.get("KILLICK_WITHOUT_LINUX")
 if os.environ.get("KILLICK_WITHOUT_LINUX"):
     os.environ["PYTHONPATH"] = str(Path(sitecustomize.__file__).parent)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what would be collected to be left out: importing it takes each worker seconds."""
+    inside = collection_path.is_relative_to(_TESTS) and collection_path != _TESTS
+    if _WITHOUT in config.getoption("markexpr") and inside and _is_long(collection_path):
+        return True
+    return None
+
+
+def _is_long(path: Path) -> bool:
+    place = path.relative_to(_TESTS)
+    return not _LONG.isdisjoint({place.parts[0], place.as_posix()})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -45,8 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         tries_many = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
         if tries_many and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(300))
-        path = item.path.relative_to(_TESTS)
-        if "postgres" in item.name or not _LONG.isdisjoint({path.parts[0], path.as_posix()}):
+        if "postgres" in item.name or _is_long(item.path):
             item.add_marker(pytest.mark.slow)
         if not _ON_LINUX and item.get_closest_marker("linux"):
             item.add_marker(pytest.mark.skip(reason="needs eventfd, pidfd or /proc"))
