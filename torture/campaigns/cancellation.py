@@ -134,7 +134,7 @@ CAMPAIGN = Campaign(
     "every scenario, once and a second time during the clean-up, in asyncio and trio",
     holds="every point was visited; what was told is stored; one ending for each turn; no task, "
     "thread or delta is left",
-    sizes=Sizes(slice=1_200, torture=10_000, long=200_000),
+    sizes=Sizes(slice=500, torture=10_000, long=200_000),
     run=run,
     rounds=len(ROUNDS),
 )
