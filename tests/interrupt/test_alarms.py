@@ -90,3 +90,55 @@ signal.setitimer(signal.ITIMER_REAL, 0.1)
 store.close()  # it waits for what was handed over
 print("closed")
 """
+
+
+def test_a_handler_that_speaks_amid_a_piece_is_refused() -> None:
+    """Between two pieces its words are recorded; a piece that it comes into is recorded whole."""
+    done = subprocess.run(
+        [sys.executable, "-c", _SPEAKING_AMID], capture_output=True, text=True, timeout=30
+    )
+    refused = "a handler spoke into {} amid a piece of it"
+    assert (done.stdout.splitlines(), done.stderr) == (
+        [
+            *(refused.format(place) for place in ("the stream", "the stream", "the tool's output")),
+            "one, two, three.",
+            "1, 2, 3.",
+        ],
+        "",
+    )
+
+
+_SPEAKING_AMID = """
+import sys
+from killick import Store, UsageError
+from killick.stores.memory import MemoryDisk
+
+def amid(say):  # as a signal comes, or a garbage collection: at any call of ours
+    def handle(frame, event, _argument):
+        if event == "call" and frame.f_code.co_name == "admit":
+            sys.setprofile(None)
+            try:
+                say()
+            except UsageError as refused:
+                print(str(refused).partition(":")[0])
+    sys.setprofile(handle)
+
+with Store(MemoryDisk().open()) as store:
+    session = store.create_session()
+    with session.turn("Count.") as turn:
+        with turn.stream() as reply:
+            amid(lambda: reply.text("two, "))
+            reply.text("one, ")
+            reply.text("two, ")
+            reply.text("three.")
+            amid(lambda: reply.tool_call("c", name="count", arguments="{}"))
+            reply.tool_call("k", name="count", arguments="{}")
+        with turn.tool("k") as call:
+            amid(lambda: call.output("2, "))
+            call.output("1, ")
+            call.output("2, ")
+            call.output("3.")
+            call.finish(None)
+    print(session.messages()[1].text)
+    print(session.messages()[2].parts[0].content)
+"""

@@ -10,12 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from killick.errors import (
-    HandleClosed,
-    InvalidEntry,
-    KillickError,
-    TurnStopped,
-)
+from killick.errors import HandleClosed, InvalidEntry, KillickError, TurnStopped
 from killick.journal import checks
 from killick.journal.assembly import ObjectScanner, is_whole_object, join_extra
 from killick.journal.codec import check_value, encode, to_bytes
@@ -23,7 +18,7 @@ from killick.model import entries as e
 from killick.model.causes import Cause, check_cause
 from killick.model.limits import PARTS_MAX
 from killick.model.messages import Extra, Json, Opaque, Part, Role, State, ToolCall
-from killick.session.core.turn import TurnCore
+from killick.session.core.turn import TurnCore, spoken_amid
 from killick.session.drive.exit_guard import attach, describe
 from killick.session.drive.steps import Flow, write
 from killick.session.runtime import Process
@@ -101,7 +96,7 @@ class StreamCore:
         self.ended = e.ModelCallEnded(id=self.model_call_id, turn_id="")  # known when it begins
         self._entered = False
         self._buffer: StreamBuffer | None = None
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._count = 0
         self._open: Literal["text", "reasoning"] | None = None
         self._length = 0
@@ -385,7 +380,9 @@ class StreamCore:
         turn.runtime.writer.submit(op)
 
     def _writable(self) -> StreamBuffer:
-        buffer, turn = self._inside(), self.turn
+        buffer, turn = self._buffer or self._inside(), self.turn
+        if self._mutex._is_owned():  # type: ignore[attr-defined]  # by this thread: a handler
+            raise spoken_amid("the stream")
         if turn.stop_asked is None and not turn.over and turn.runtime.process is Process.current:
             return buffer  # as check_open says; without a call, for this runs for every token
         try:

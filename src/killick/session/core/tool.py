@@ -15,7 +15,7 @@ from killick.model.causes import Cause, check_cause
 from killick.model.effects import Effect, check_effect
 from killick.model.messages import Json
 from killick.session.core.session import Content, tool_result
-from killick.session.core.turn import TurnCore, store_failed
+from killick.session.core.turn import TurnCore, spoken_amid, store_failed
 from killick.session.drive.exit_guard import attach, describe_failed_tool, says_nothing
 from killick.session.drive.steps import Flow, write
 from killick.stores import engine as ops
@@ -50,7 +50,7 @@ class ToolCore:
         self._pending = False  # a result was given that the store could not write yet
         self._buffer: StreamBuffer | None = None
         self._length = 0
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
 
     def enter(self) -> Flow[None]:
         """Mark the call as started, durably, before the tool runs.
@@ -104,6 +104,8 @@ class ToolCore:
             )
         self.turn.check_open()
         checks.check_text(text, "a tool's output")
+        if self._mutex._is_owned():  # type: ignore[attr-defined]  # by this thread: a handler
+            raise spoken_amid("the tool's output")
         if text:
             with self._mutex:
                 delta = e.Delta(0, self._length, "output", text)

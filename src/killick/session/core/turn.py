@@ -554,6 +554,10 @@ class TurnCore:
         self._buffers.pop(buffer.seq, None)
 
 
+def spoken_amid(what: str) -> UsageError:
+    return UsageError(f"a handler spoke into {what} amid a piece of it: these words are not taken")
+
+
 def store_failed(error: BaseException) -> bool:
     """Return whether the store could not write; an interruption has that for its cause."""
     return isinstance(error, StoreError) or isinstance(error.__cause__, StoreError)
