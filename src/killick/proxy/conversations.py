@@ -32,6 +32,7 @@ from killick.proxy.history import (
     conversation,
     purpose_of,
     sort_fresh,
+    summary_in,
 )
 from killick.proxy.request import Brought, ModelRequest, own_words, units_of
 from killick.proxy.threads import (
@@ -115,11 +116,13 @@ class Conversations:
         key = ("content", first)
         if key in self._families:
             return key
+        brought = conversation(request)
         for known in reversed(self._recent):  # a summary stands in the place of the first words
             family = self._families.get(known)
             for thread in family.threads if family is not None else ():
-                compared = compare(thread.units, request, thread.answers)
-                if compared.relation == "compacts":
+                if summary_in(thread.units, brought, thread.answers) is None:
+                    continue
+                if compare(thread.units, request, thread.answers).relation == "compacts":
                     return known
         return key
 

@@ -8,23 +8,22 @@ import asyncio
 import contextlib
 import json
 from collections.abc import (
-    AsyncIterable,
     AsyncIterator,
     Awaitable,
     Callable,
     Iterator,
     MutableMapping,
 )
-from typing import Any, Final, Literal, NoReturn, TypeVar, cast
+from typing import Any, Final, Literal, NoReturn, TypeVar
 
-import httpcore2
 import msgspec
 
 from killick.errors import ConflictError, KillickError, StoreError, TurnStopped
+from killick.model.messages import ToolCall
 from killick.proxy.conversations import Conversations
 from killick.proxy.request import ModelRequest, NotUnderstood, read_request
 from killick.proxy.threads import Exchange
-from killick.proxy.upstream import FAILURES, Upstream
+from killick.proxy.upstream import FAILURES, Answer, Upstream
 from killick.proxy.wire import (
     Decoder,
     Route,
@@ -237,7 +236,7 @@ class Proxy:
         self.figures.degraded += 1
         self._log.warning("degraded", where=where, **cause(error))
 
-    async def send_on(self, scope: Scope, route: Route, content: Any) -> httpcore2.Response:
+    async def send_on(self, scope: Scope, route: Route, content: Any) -> Answer:
         """Send a request as it came, but for headers about the connection. Raises FAILURES."""
         headers = passed_on(scope["headers"], leave_out=frozenset({b"host"}))
         path = route.path.encode("latin-1")
@@ -264,7 +263,7 @@ class _Passage:
         self._shape = shape if proxy.settings.record else None
         self._exchange: Exchange | None = None
         self._early = b""
-        self._calls = 0
+        self._has_new_calls = False
         self._feeding: asyncio.Future[None] | None = None
         self._gone = False
         self._patience: asyncio.Timeout | None = None
@@ -283,6 +282,8 @@ class _Passage:
                 text = "The session store cannot be written; this proxy refuses then."
                 await _error(self._send, self._shape, 503, text)
                 return
+            if self._exchange is not None:
+                self._exchange.recording.on_call(self._note_call)
         elif _has_body(self._scope):
             self._proxy.figures.passed_through += 1
             content = self._pieces()
@@ -331,12 +332,15 @@ class _Passage:
         if self._patience is not None:
             self._patience.reschedule(0)
 
+    def _note_call(self, _call: ToolCall) -> None:
+        self._has_new_calls = True
+
     # -- the way back ----------------------------------------------------------------------------
 
     async def _pass_on(self, content: Any) -> None:
         proxy = self._proxy
         try:
-            response = await self._unless_gone(proxy.send_on(self._scope, self._route, content))
+            answer = await self._unless_gone(proxy.send_on(self._scope, self._route, content))
         except FAILURES as error:
             proxy.figures.upstream_failed += 1
             await self._finish(UpstreamError(f"the model's server was not reached: {_why(error)}"))
@@ -344,46 +348,58 @@ class _Passage:
             await _error(self._send, self._shape, 502, text)
             return
         try:
-            await self._start(response)
-            await self._copy(response)
+            await self._start(answer)
+            await self._copy(answer)
         finally:
             with contextlib.suppress(Exception):
-                await response.aclose()
+                await answer.aclose()
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _start(self, response: httpcore2.Response) -> None:
+    async def _start(self, answer: Answer) -> None:
         await self._send(
             {
                 "type": "http.response.start",
-                "status": response.status,
-                "headers": passed_on(response.headers),
+                "status": answer.status,
+                "headers": passed_on(answer.headers),
             }
         )
 
-    async def _copy(self, response: httpcore2.Response) -> None:
-        raw = response.headers
+    async def _copy(self, answer: Answer) -> None:
+        raw = answer.headers
         if self._exchange is None:
-            await self._pass_only(response)
-        elif response.status >= 300:
-            await self._finish(UpstreamError(f"the model's server answered {response.status}"))
-            await self._pass_only(response)
+            await self._pass_only(answer)
+        elif answer.status >= 300:
+            await self._finish(UpstreamError(f"the model's server answered {answer.status}"))
+            await self._pass_only(answer)
         elif header(raw, b"content-type").startswith("text/event-stream"):
-            await self._copy_events(response, header(raw, b"content-encoding"))
+            await self._copy_events(answer, header(raw, b"content-encoding"))
         else:
-            await self._copy_whole(response, header(raw, b"content-encoding"))
+            await self._copy_whole(answer, header(raw, b"content-encoding"))
 
-    async def _chunks(self, response: httpcore2.Response) -> AsyncIterator[bytes]:
-        """Yield the bytes of the answer. A broken connection breaks the client's too."""
+    async def _read(self, answer: Answer, limit: float | None = None) -> bytes:
+        """Return the next bytes of the answer; nothing at its end, or if none come within a limit.
+
+        A broken connection breaks the client's too.
+        """
+        cancels = self._proxy.settings.cancel_upstream
+        waiting = self._unless_gone(answer.read()) if cancels else answer.read()
         try:
-            chunks = aiter(cast("AsyncIterable[bytes]", response.stream))
-            while (chunk := await self._unless_gone(anext(chunks, None))) is not None:
-                if self._gone and self._proxy.settings.cancel_upstream:
-                    await self._give_up()
-                yield chunk
+            if limit is None:
+                chunk = await waiting
+            else:
+                async with asyncio.timeout(limit):
+                    chunk = await waiting
+        except TimeoutError:
+            if limit is None:
+                raise
+            return b""
         except FAILURES as error:
             self._proxy.figures.upstream_cut += 1
             await self._finish(UpstreamError(f"the answer broke off: {_why(error)}"))
             raise AnswerCut from error
+        if chunk and self._gone and cancels:
+            await self._give_up()
+        return chunk
 
     async def _unless_gone(self, waiting: Awaitable[T]) -> T:
         """Wait for the model's server; with `cancel_upstream` no longer than the client does."""
@@ -401,54 +417,29 @@ class _Passage:
         await self._finish(None, "the client went away")
         raise AnswerCut
 
-    async def _pass_only(self, response: httpcore2.Response) -> None:
-        async for chunk in self._chunks(response):
+    async def _pass_only(self, answer: Answer) -> None:
+        while chunk := await self._read(answer):
             await self._put(chunk)
 
     async def _put(self, chunk: bytes) -> None:
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
-    async def _copy_events(self, response: httpcore2.Response, encoding: str) -> None:
+    async def _copy_events(self, answer: Answer, encoding: str) -> None:
         decode = self._decoder(encoding)
         held: list[bytes] = []
-        chunks = self._chunks(response)
         limit: float | None = None
-        while True:
-            try:
-                if limit is None or self._exchange is None:
-                    chunk = await anext(chunks)
-                else:
-                    async with asyncio.timeout(limit):
-                        chunk = await anext(chunks)
-            except StopAsyncIteration:
-                break
-            except TimeoutError:  # nothing follows the end mark, and the connection stays open
-                break
-            if self._exchange is None:
-                await self._put(chunk)
-                continue
-            last = await self._record(decode, chunk)
-            if self._exchange is None or not self._exchange.ended:
+        while chunk := await self._read(answer, None if self._exchange is None else limit):
+            last = self._exchange is not None and await self._record(decode, chunk)
+            if self._exchange is None or not self._exchange.recording.ended:
                 await self._put(chunk)
                 continue
             held.append(chunk)
-            limit = _LAST_WORDS_SECONDS
+            limit = _LAST_WORDS_SECONDS  # the connection may stay open
             if last or self._shape in _ENDS_AT_ONCE:
                 await self._finish()
                 await self._put_all(held)
         await self._finish()
         await self._put_all(held)
-        if limit is not None:
-            async for chunk in self._rest(chunks):
-                await self._put(chunk)
-
-    async def _rest(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Yield what comes after the end; a chunk whose wait was given up closed the generator."""
-        try:
-            async for chunk in chunks:
-                yield chunk
-        except AnswerCut:
-            return
 
     async def _put_all(self, held: list[bytes]) -> None:
         chunks, held[:] = list(held), []
@@ -468,8 +459,8 @@ class _Passage:
                 await exchange.recording.feed(data)
             elif not await self._feed_early(exchange, data):
                 return False
-            if len(exchange.recording.tool_calls) > self._calls:
-                self._calls = len(exchange.recording.tool_calls)
+            if self._has_new_calls:
+                self._has_new_calls = False
                 await exchange.recording.until_durable()  # the client may run it on seeing this
         except TurnStopped as stopped:
             await self._finish(stopped)
@@ -498,12 +489,12 @@ class _Passage:
         data, self._early = self._early, b""
         await exchange.recording.feed(data)
 
-    async def _copy_whole(self, response: httpcore2.Response, encoding: str) -> None:
+    async def _copy_whole(self, answer: Answer, encoding: str) -> None:
         """Pass an answer that is not streamed; its last chunk waits for the message."""
         held: bytes | None = None
         copy: list[bytes] = []
         size = 0
-        async for chunk in self._chunks(response):
+        while chunk := await self._read(answer):
             if held is not None:
                 await self._put(held)
             held = chunk

@@ -90,7 +90,7 @@ def _changed(
     last_answers: Sequence[str],
 ) -> Comparison:
     """Decide where an earlier part of the conversation differs."""
-    summary = _summary(stored, brought, last_answers)
+    summary = summary_in(stored, brought, last_answers)
     last = _last_answer(brought)
     position = _place_of(stored, brought[last].unit) if last >= 0 else -1
     fresh = brought[last + 1 :]
@@ -119,7 +119,7 @@ def _place_of(stored: Sequence[RequestUnit], answer: RequestUnit) -> int:
     return max((i for i, unit in enumerate(stored) if same(unit, answer)), default=-1)
 
 
-def _summary(
+def summary_in(
     stored: Sequence[RequestUnit], brought: Sequence[Brought], last_answers: Sequence[str]
 ) -> str | None:
     """Return the text that stands in the place of what was said, if it can be recognised.

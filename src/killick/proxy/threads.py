@@ -124,15 +124,13 @@ class Exchange:
         self.recording = PushedRecording(turn, plan)
         self.beside = thread is family.beside
         self._begun: asyncio.Task[None] | None = None
-        self._ready = self._over = False
+        self._over = False
+        self.ready = False
+        """Whether the model call has begun."""
 
     def begin(self) -> None:
         """Begin the model call beside the request, which does not wait for it."""
         self._begun = asyncio.ensure_future(self.recording.begin())
-
-    @property
-    def ready(self) -> bool:
-        return self._ready
 
     @property
     def has_begun(self) -> bool:
@@ -141,14 +139,10 @@ class Exchange:
 
     async def until_ready(self) -> None:
         """Wait until the model call has begun. Raises KillickError."""
-        if not self._ready:
+        if not self.ready:
             assert self._begun is not None
             await asyncio.shield(self._begun)
-            self._ready = True
-
-    @property
-    def ended(self) -> bool:
-        return self.recording.ended
+            self.ready = True
 
     async def finish(self, error: BaseException | None = None, why: str | None = None) -> None:
         """Make the message durable, and the turn's ending if the answer calls no tool.

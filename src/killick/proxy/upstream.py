@@ -6,9 +6,10 @@ nothing here has a time limit but connecting.
 """
 
 import asyncio
+import re
 import ssl
-from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any, Final, Self
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from typing import Any, Final, Self, cast
 
 import httpcore2
 import httpx2
@@ -24,6 +25,10 @@ _OTHER_ADDRESS_SECONDS: Final = 0.25
 _CONNECTIONS: Final = 1_000
 _AHEAD_BYTES: Final = 256 * 1024
 """Read ahead of a client that is slower than the model's server."""
+_HEAD_END: Final = re.compile(rb"\n\r?\n")
+"""Where h11 finds the end of a head."""
+_CHUNK_HEAD: Final = re.compile(rb"([1-9a-fA-F][0-9a-fA-F]{0,7})(?:(\r\n)|\r?\Z)")
+"""The head of a usual chunk, which has data and no extension, or as much of it as has come."""
 
 
 class Upstream:
@@ -55,7 +60,7 @@ class Upstream:
         path: bytes,
         headers: Sequence[tuple[bytes, bytes]],
         content: bytes | AsyncIterator[bytes] | None,
-    ) -> httpcore2.Response:
+    ) -> "Answer":
         """Send a request on; its answer must be closed. Raises one of FAILURES."""
         about = [(b"Host", self._authority)]
         if content is not None and not header(headers, b"content-length"):
@@ -66,7 +71,7 @@ class Upstream:
         url = httpcore2.URL(
             scheme=self._scheme, host=self._host, port=self._port, target=self._prefix + path
         )
-        return await self._pool.handle_async_request(
+        response = await self._pool.handle_async_request(
             httpcore2.Request(
                 method,
                 url,
@@ -75,6 +80,74 @@ class Upstream:
                 extensions={"timeout": {"connect": _CONNECT_SECONDS}},
             )
         )
+        return Answer(response, has_body=method != "HEAD" and response.status not in (204, 304))
+
+
+class Answer:
+    """An answer, whose body is read piece by piece.
+
+    Data that comes in chunks is taken off them here, below the pool, whose layers take a quarter of
+    what it takes to pass one on. The pool reads the rest: the end, and whatever is unusual.
+    """
+
+    def __init__(self, response: httpcore2.Response, *, has_body: bool) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self._response = response
+        self._rest: AsyncIterator[bytes] | None = None
+        self._socket: _Socket | None = None
+        socket = response.extensions["network_stream"]
+        if isinstance(socket, _Socket) and socket.begin_body() and has_body:
+            in_chunks = header(response.headers, b"transfer-encoding") == "chunked"
+            self._socket = socket if in_chunks else None
+
+    async def read(self) -> bytes:
+        """Return what came next of the body; nothing at its end. Raises one of FAILURES."""
+        if self._socket is not None:
+            data = await self._socket.read_chunks()
+            if data:
+                return data
+            self._socket = None
+        if self._rest is None:
+            self._rest = aiter(cast("AsyncIterable[bytes]", self._response.stream))
+        return await anext(self._rest, b"")
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+class _Chunks:
+    """Takes the data of a body off its chunks."""
+
+    def __init__(self) -> None:
+        self._left = 0
+        self._at_end = False
+        self.are_usual = True
+        """False where none follows that is usual: what is there, from there on, is not taken."""
+
+    def take(self, came: bytearray) -> bytes:
+        """Take the data that is there. Raises RemoteProtocolError for a chunk that goes on."""
+        at, pieces = 0, list[bytearray]()
+        while at < len(came):
+            if self._at_end:
+                if not came.startswith(b"\r\n", at):
+                    if not pieces and not b"\r\n".startswith(came[at:]):
+                        raise httpcore2.RemoteProtocolError("a chunk is longer than it says")
+                    break
+                at, self._at_end = at + 2, False
+            elif self._left:
+                pieces.append(came[at : at + self._left])
+                at += len(pieces[-1])
+                self._left -= len(pieces[-1])
+                self._at_end = not self._left
+            else:
+                head = _CHUNK_HEAD.match(came, at)
+                self.are_usual = head is not None
+                if head is None or not head[2]:
+                    break
+                at, self._left = head.end(), int(head[1], 16)
+        del came[:at]
+        return b"".join(pieces)
 
 
 class _Sockets(httpcore2.AsyncNetworkBackend):
@@ -110,6 +183,9 @@ class _Socket(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         self._writer: asyncio.Future[None] | None = None
         self._over = self._full = self._waiting = False
         self._error: Exception | None = None
+        self._in_head = True
+        self._shown = b""
+        self._chunks = _Chunks()
 
     # -- for the loop ----------------------------------------------------------------------------
 
@@ -147,18 +223,50 @@ class _Socket(asyncio.Protocol, httpcore2.AsyncNetworkStream):
                 raise httpcore2.ReadError(str(self._error)) from self._error
             if self._over:
                 return b""
-            self._reader = asyncio.get_running_loop().create_future()
-            await self._reader
-        data = bytes(self._came[:max_bytes])
-        del self._came[:max_bytes]
+            await self._more()
+        data = bytes(self._came[: self._to_head_end(max_bytes) if self._in_head else max_bytes])
+        del self._came[: len(data)]
+        self._resume()
+        return data
+
+    def _to_head_end(self, max_bytes: int) -> int:
+        """Return how much to show the pool of an answer that begins: no byte of its body yet."""
+        shown = self._shown + self._came[:max_bytes]
+        end = _HEAD_END.search(shown)
+        before, self._shown = len(self._shown), b"" if end else bytes(shown[-2:])
+        return end.end() - before if end else max_bytes
+
+    async def _more(self) -> None:
+        self._reader = asyncio.get_running_loop().create_future()
+        await self._reader
+
+    def _resume(self) -> None:
         if self._waiting and len(self._came) <= _AHEAD_BYTES:
             self._waiting = False
             self._transport.resume_reading()
-        return data
+
+    # -- for an answer -----------------------------------------------------------------------------
+
+    def begin_body(self) -> bool:
+        """Note that the pool has read a head; False if it has read more than that."""
+        self._in_head, self._chunks = False, _Chunks()
+        return not self._shown
+
+    async def read_chunks(self) -> bytes:
+        """Return the data of the chunks that came; nothing where the pool is to read on."""
+        while True:
+            data = self._chunks.take(self._came)
+            if data:
+                self._resume()
+                return data
+            if self._over or not self._chunks.are_usual:
+                return b""
+            await self._more()
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
         if self._over:
             raise httpcore2.WriteError("the connection is closed") from self._error
+        self._in_head = True
         self._transport.write(buffer)
         while self._full:
             self._writer = asyncio.get_running_loop().create_future()

@@ -3,7 +3,7 @@
 import asyncio
 import datetime
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
@@ -16,14 +16,17 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from killick.proxy.upstream import FAILURES, Upstream
+from killick.proxy.upstream import FAILURES, Answer, Upstream
 
 Server = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+_CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 @asynccontextmanager
-async def asking(server: Server, scheme: str = "http", **secured: Any) -> AsyncIterator[Upstream]:
+async def asking(
+    server: Server, scheme: str = "http", sockets: Any = None, **secured: Any
+) -> AsyncIterator[Upstream]:
     """Run a server, and what asks it; leave once every connection is closed."""
     serving: set[asyncio.Task[Any] | None] = set()
 
@@ -38,16 +41,23 @@ async def asking(server: Server, scheme: str = "http", **secured: Any) -> AsyncI
     listening = await asyncio.start_server(serve, "127.0.0.1", 0, **secured)
     port = listening.sockets[0].getsockname()[1]
     async with listening:
-        async with Upstream(f"{scheme}://127.0.0.1:{port}") as upstream:
+        async with Upstream(f"{scheme}://127.0.0.1:{port}", sockets) as upstream:
             yield upstream
         await asyncio.gather(*(one for one in serving if one is not None))
+
+
+async def whole(answer: Answer) -> bytes:
+    pieces = []
+    while piece := await answer.read():
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 async def text(upstream: Upstream, content: Any = None) -> bytes:
     method = "GET" if content is None else "POST"
     answer = await upstream.send(method, b"/v1/models?a=%20", [(b"X-Mine", b"1")], content)
     try:
-        return await answer.aread()
+        return await whole(answer)
     finally:
         await answer.aclose()
 
@@ -112,28 +122,29 @@ def test_a_connection_that_its_server_has_closed_is_not_used_again(parting: byte
     assert connections == 2
 
 
-def test_an_answer_is_read_no_further_than_its_reader_follows() -> None:
+@pytest.mark.parametrize("in_chunks", [False, True])
+def test_an_answer_is_read_no_further_than_its_reader_follows(*, in_chunks: bool) -> None:
     size, written = 64 * 1024 * 1024, asyncio.Event()
+    head, piece = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size, bytes(65_536)
+    if in_chunks:
+        head, piece = _CHUNKED, b"10000\r\n%b\r\n" % piece
 
     async def server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+        writer.write(head)
         for _ in range(size // 65_536):
-            writer.write(bytes(65_536))
+            writer.write(piece)
             await writer.drain()
+        writer.write(b"0\r\n\r\n" if in_chunks else b"")
         written.set()
 
     async def main() -> None:
         async with asking(server) as upstream:
             answer = await upstream.send("GET", b"/", [], None)
-            assert isinstance(answer.stream, AsyncIterable)
-            stream = aiter(answer.stream)
-            seen = len(await anext(stream))
+            seen = len(await answer.read())
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(written.wait(), 0.5)
-            async for piece in stream:
-                seen += len(piece)
-            assert seen == size
+            assert seen + len(await whole(answer)) == size
             await answer.aclose()
 
     asyncio.run(main())
@@ -209,5 +220,78 @@ def test_an_answer_that_breaks_off_is_a_failure() -> None:
         async with asking(server) as upstream:
             with pytest.raises(FAILURES):
                 await text(upstream)
+
+    asyncio.run(main())
+
+
+_HINTS = b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n"
+_BODIES = {
+    "one chunk": _CHUNKED + b"2\r\nok\r\n0\r\n\r\n",
+    "several": _CHUNKED + b"1\r\na\r\nB\r\n0\r\n\r\n!\r\n0\r\n\r\n1\r\n!\r\n0\r\n\r\n",
+    "nothing": _CHUNKED + b"0\r\n\r\n",
+    "trailers": _CHUNKED + b"2\r\nok\r\n0\r\nX-Sum: 1\r\n\r\n",
+    "an extension": _CHUNKED + b"2\r\nok\r\n3;name=1\r\nyes\r\n1\r\n!\r\n0\r\n\r\n",
+    "a long number": _CHUNKED + b"2\r\nok\r\n0000000003\r\nyes\r\n0\r\n\r\n",
+    "spaces": _CHUNKED + b"2\r\nok\r\n3  \r\nyes\r\n0\r\n\r\n",
+    "hints before": _HINTS + _CHUNKED + b"2\r\nok\r\n0\r\n\r\n",
+    "plain line ends": b"HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n2\r\nok\r\n0\r\n\r\n",
+    "no number": _CHUNKED + b"2\r\nok\r\nno\r\n\r\n0\r\n\r\n",
+    "a longer chunk": _CHUNKED + b"2\r\nok\r\n2\r\nno!\r\n0\r\n\r\n",
+    "one that is cut off": _CHUNKED + b"2\r\nok\r\n3\r\nye",
+    "one that is cut off at its end": _CHUNKED + b"2\r\nok\r",
+    "a head that is cut off": _CHUNKED + b"2\r\nok\r\n1",
+    "no end": _CHUNKED + b"2\r\nok\r\n",
+    "another encoding": _CHUNKED.replace(b"chunked", b"gzip, chunked") + b"2\r\nok\r\n0\r\n\r\n",
+    "no content": b"HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "a length": b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok\n\nok\r\n\r",
+    "neither": b"HTTP/1.1 200 OK\r\n\r\n2\r\nok\n\nok",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, len(_CHUNKED) - 2, len(_CHUNKED) - 1, 1_000])
+@pytest.mark.parametrize("body", _BODIES.values(), ids=_BODIES)
+def test_a_body_is_read_as_the_pool_alone_reads_it(body: bytes, size: int) -> None:
+    connections = 0
+
+    async def server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        while await reader.readuntil(b"\r\n\r\n"):
+            for at in range(0, len(body), size):
+                writer.write(body[at : at + size])
+                await asyncio.sleep(0)  # what is sent is read before the next piece
+                await asyncio.sleep(0)
+            if not body.endswith(b"\r\n\r\n"):
+                return
+
+    async def outcomes(sockets: httpcore2.AsyncNetworkBackend | None) -> list[object]:
+        nonlocal connections
+        connections, found = 0, list[object]()
+        async with asking(server, sockets=sockets) as upstream:
+            for _ in range(2):
+                try:
+                    answer = await upstream.send("GET", b"/", [], None)
+                    while piece := await answer.read():
+                        found += piece
+                    await answer.aclose()
+                except FAILURES as error:
+                    found.append(type(error))
+        return [*found, connections]
+
+    expected = asyncio.run(outcomes(httpcore2.AnyIOBackend()))
+    assert asyncio.run(outcomes(None)) == expected
+
+
+def test_chunks_that_came_together_are_read_together() -> None:
+    async def server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(_CHUNKED + b"1\r\na\r\n2\r\nbc\r\n5\r\nde")
+        await reader.read()
+
+    async def main() -> None:
+        async with asking(server) as upstream:
+            answer = await upstream.send("GET", b"/", [], None)
+            assert await answer.read() == b"abcde"
+            await answer.aclose()
 
     asyncio.run(main())
