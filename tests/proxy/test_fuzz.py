@@ -160,6 +160,35 @@ def test_a_damaged_answer_passes(
     assert server.body == body
 
 
+def _nested(value: Any, depth: int) -> bytes:
+    """Return JSON in which each object has a field more, that nests so deep."""
+    deep = b"[" * depth + b"]" * depth
+    return json.dumps(_marked(value)).encode().replace(b'"@"', deep)
+
+
+def _marked(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_marked(inner) for inner in value]
+    if isinstance(value, dict):
+        return {**{key: _marked(inner) for key, inner in value.items()}, "deep": "@"}
+    return value
+
+
+@pytest.mark.parametrize("depth", [300, 600, 970, 5_000])
+@pytest.mark.parametrize("whole", [False, True], ids=["streamed", "whole"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_answer_that_nests_deeply_passes(
+    both: tuple[_Server, RunningProxy, Path], shape: str, depth: int, *, whole: bool
+) -> None:
+    server, running, _ = both
+    nested = [_nested(event, depth) for event in _EVENTS[shape]]
+    server.chunks = nested[-1:] if whole else [b"data: " + event + b"\n\n" for event in nested]
+    server.kind = b"application/json" if whole else b"text/event-stream"
+    body = json.dumps(body_of(shape, [("user", f"deep {depth}")], stream=not whole)).encode()
+    got = httpx2.post(running.url + path_of(shape, stream=not whole), content=body, timeout=30)
+    assert got.content == b"".join(server.chunks)
+
+
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=6),
     lambda inner: st.lists(inner, max_size=3)

@@ -1,9 +1,10 @@
 """Apply a stream's items to a message: parse bytes, read events, write deltas."""
 
-import codecs
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
+
+import msgspec
 
 from killick.errors import InvalidEntry
 from killick.model.messages import File, Image
@@ -24,43 +25,47 @@ from killick.recorders.actions import (
 from killick.recorders.model_call import StreamShape
 from killick.session.core.stream import Deltas
 
+_DECODE: Final[Callable[[bytes], Any]] = msgspec.json.Decoder().decode
+
 
 class EventLines:
     """Takes bytes or text in whatever pieces they come; gives the JSON objects that are whole."""
 
     def __init__(self) -> None:
-        # Pieces may end inside a character; one that is broken for good is shown as such.
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._line = ""
-        self._data: list[str] = []
+        self._line = b""
+        self._data: list[bytes] = []
+        # Bytes that are no characters are shown as such; text may have halves of one, as it came.
+        self._errors = "replace"
 
     def feed(self, piece: bytes | str) -> list[dict[str, Any]]:
-        text = piece if isinstance(piece, str) else self._decoder.decode(piece)
+        if isinstance(piece, str):
+            piece, self._errors = piece.encode("utf-8", "surrogatepass"), "surrogatepass"
         # A "\\r" at the end of a piece stays in the line until its "\\n" is there.
-        lines = (self._line + text).replace("\r\n", "\n").split("\n")
+        lines = (self._line + piece).replace(b"\r\n", b"\n").split(b"\n")
         self._line = lines.pop()
         events: list[dict[str, Any]] = []
         for line in lines:
-            self._read_line(line, events)
+            if line.startswith(b"data:"):
+                self._data.append(line[5:].removeprefix(b" "))
+            elif not line and self._data:
+                data, self._data = b"\n".join(self._data), []
+                value = self._parse(data)
+                if isinstance(value, dict):  # no `[DONE]`, and the like
+                    events.append(value)
         return events
 
-    def _read_line(self, line: str, events: list[dict[str, Any]]) -> None:
-        if line.startswith("data:"):
-            self._data.append(line[5:].removeprefix(" "))
-        elif not line and self._data:
-            data, self._data = "\n".join(self._data), []
-            value = _object(data)
-            if value is not None:
-                events.append(value)
-
-
-def _object(data: str) -> dict[str, Any] | None:
-    """Parse an object; None for `[DONE]` and the like."""
-    try:
-        value = json.loads(data)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
+    def _parse(self, data: bytes) -> Any:
+        """Parse what is JSON, to Python at least: half characters, NaN, numbers without a bound."""
+        try:
+            return _DECODE(data)
+        except ValueError:
+            pass
+        except RecursionError:
+            return None
+        try:
+            return json.loads(data.decode("utf-8", self._errors))
+        except (ValueError, RecursionError):
+            return None
 
 
 NO_END: Final = "the stream ended without its end marker"
@@ -79,12 +84,18 @@ class DeltaApplier:
 
     def feed(self, item: Any) -> Iterator[MediaPiece]:
         """Record one item of the stream; what is yielded must be placed before going on."""
-        for event in self._events(item):
-            for action in self._read(event):
-                if isinstance(action, MediaPiece):
-                    yield action
-                else:
-                    self.apply(action)
+        is_wire = isinstance(item, bytes | str | bytearray | memoryview)
+        for each in self._split(item) if is_wire else (item,):
+            try:
+                event = self._kind.event(each)
+                for action in () if event is None else self._read(event):
+                    if isinstance(action, MediaPiece):
+                        yield action
+                    else:
+                        self.apply(action)
+            except RecursionError:  # like one that is no JSON: it nests too deeply to be read
+                if not is_wire:
+                    raise
 
     def feed_response(self, response: Any) -> Iterator[MediaPiece]:
         """Record one whole response."""
@@ -114,14 +125,10 @@ class DeltaApplier:
         """True once the shape's end mark came."""
         return self._reader.ended
 
-    def _events(self, item: Any) -> list[Event]:
-        if isinstance(item, bytes | bytearray | memoryview | str):
-            if self._lines is None:
-                self._lines = EventLines()
-            events = self._lines.feed(item if isinstance(item, str) else bytes(item))
-            return [event for each in events if (event := self._kind.event(each)) is not None]
-        event = self._kind.event(item)
-        return [] if event is None else [event]
+    def _split(self, piece: bytes | str) -> list[Event]:
+        if self._lines is None:
+            self._lines = EventLines()
+        return self._lines.feed(piece if isinstance(piece, bytes | str) else bytes(piece))
 
     def _read(self, event: Event) -> list[Action]:
         try:
@@ -138,9 +145,10 @@ class DeltaApplier:
 
     def _write(self, action: Action) -> None:
         reply = self._reply
+        if isinstance(action, TextPiece):  # as most are
+            reply.text(action.text)
+            return
         match action:
-            case TextPiece(text):
-                reply.text(text)
             case ReasoningPiece(text, signature, encrypted):
                 reply.reasoning(text, signature=signature, encrypted=encrypted)
             case CallPiece(call_id, name, arguments, tool_type, done):

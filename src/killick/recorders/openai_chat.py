@@ -88,7 +88,10 @@ class ChatReader:
 
     def _delta(self, delta: Event, actions: list[Action]) -> None:
         for key, value in delta.items():
-            if value:
+            if key == "content" and isinstance(value, str):
+                if value:
+                    actions.append(TextPiece(value))
+            elif value:
                 self._field(key, value, actions)
 
     def _field(self, key: str, value: Any, actions: list[Action]) -> None:
@@ -124,9 +127,6 @@ class ChatReader:
                 self._beside.setdefault("extra", []).append({key: value})
 
     def _content(self, content: Any, actions: list[Action]) -> None:
-        if isinstance(content, str):
-            actions.append(TextPiece(content))
-            return
         for part in content:
             if isinstance(part, dict) and part.get("type") == "text":
                 actions.append(TextPiece(text_of(part.get("text"))))
