@@ -104,7 +104,7 @@ class Answer:
     async def read(self) -> bytes:
         """Return what came next of the body; nothing at its end. Raises one of FAILURES."""
         if self._socket is not None:
-            data = await self._socket.read_chunks()
+            data = await self._socket.read_chunk()
             if data:
                 return data
             self._socket = None
@@ -126,19 +126,22 @@ class _Chunks:
         """False where none follows that is usual: what is there, from there on, is not taken."""
 
     def take(self, came: bytearray) -> bytes:
-        """Take the data that is there. Raises RemoteProtocolError for a chunk that goes on."""
-        at, pieces = 0, list[bytearray]()
-        while at < len(came):
+        """Take the data of the next chunk, or as much of it as is there.
+
+        Raises RemoteProtocolError for a chunk that goes on after its end.
+        """
+        at, data = 0, b""
+        while at < len(came) and not data:
             if self._at_end:
                 if not came.startswith(b"\r\n", at):
-                    if not pieces and not b"\r\n".startswith(came[at:]):
+                    if not b"\r\n".startswith(came[at:]):
                         raise httpcore2.RemoteProtocolError("a chunk is longer than it says")
                     break
                 at, self._at_end = at + 2, False
             elif self._left:
-                pieces.append(came[at : at + self._left])
-                at += len(pieces[-1])
-                self._left -= len(pieces[-1])
+                data = bytes(came[at : at + self._left])
+                at += len(data)
+                self._left -= len(data)
                 self._at_end = not self._left
             else:
                 head = _CHUNK_HEAD.match(came, at)
@@ -147,7 +150,7 @@ class _Chunks:
                     break
                 at, self._left = head.end(), int(head[1], 16)
         del came[:at]
-        return b"".join(pieces)
+        return data
 
 
 class _Sockets(httpcore2.AsyncNetworkBackend):
@@ -252,8 +255,8 @@ class _Socket(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         self._in_head, self._chunks = False, _Chunks()
         return not self._shown
 
-    async def read_chunks(self) -> bytes:
-        """Return the data of the chunks that came; nothing where the pool is to read on."""
+    async def read_chunk(self) -> bytes:
+        """Return the data of the next chunk; nothing where the pool is to read on."""
         while True:
             data = self._chunks.take(self._came)
             if data:

@@ -282,7 +282,7 @@ def test_a_body_is_read_as_the_pool_alone_reads_it(body: bytes, size: int) -> No
     assert asyncio.run(outcomes(None)) == expected
 
 
-def test_chunks_that_came_together_are_read_together() -> None:
+def test_chunks_that_came_together_are_read_one_by_one_without_the_pool() -> None:
     async def server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(_CHUNKED + b"1\r\na\r\n2\r\nbc\r\n5\r\nde")
@@ -291,7 +291,8 @@ def test_chunks_that_came_together_are_read_together() -> None:
     async def main() -> None:
         async with asking(server) as upstream:
             answer = await upstream.send("GET", b"/", [], None)
-            assert await answer.read() == b"abcde"
+            assert [await answer.read() for _ in range(3)] == [b"a", b"bc", b"de"]
+            assert answer._rest is None
             await answer.aclose()
 
     asyncio.run(main())
