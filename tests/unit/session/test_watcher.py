@@ -190,9 +190,11 @@ def test_closing_wakes_whoever_waits(watcher: Watcher) -> None:
     assert watcher.closed
 
 
-def test_only_those_are_woken_whose_session_was_committed_to(watcher: Watcher) -> None:
+def test_only_those_are_woken_whose_session_was_committed_to(sea: Sea, watcher: Watcher) -> None:
     calls: list[int] = []
     with watcher.following(1), watcher.following(2):
+        assert sea.foreign.wait(SECONDS)
+        until(lambda: watcher.generation > 0, SECONDS)  # the first look wakes all
         for key in (1, 2):
             watcher.call_on_change(watcher.generation, lambda key=key: calls.append(key), key)  # type: ignore[misc]
         watcher.committed([2, 3])
