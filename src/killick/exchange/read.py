@@ -351,6 +351,65 @@ def read_document(path: Path, begins: re.Pattern[str] = MESSAGE) -> SourceDocume
     return _rescued(data, reason, begins)
 
 
+class ListedDocument(msgspec.Struct):
+    """A document that ends in a long list, with each row on lines of its own: all but the rows."""
+
+    path: Path
+    about: dict[str, Any]
+    begin: int
+    """Where in the file the first row begins."""
+
+    def rows(self) -> Iterator[Any]:
+        """Yield the rows, one after another. Raises OSError when the file was changed since."""
+        with open_file(self.path) as file:
+            file.seek(self.begin)
+            try:
+                for row, _end in _listed(file):
+                    yield parse(row)
+            except ValueError as error:
+                raise OSError(f"it was changed while it was read: {error}") from error
+
+
+def read_listed(path: Path, name: str) -> ListedDocument | None:
+    """Read a document whose field of this name is a list, as `indent=2` writes it.
+
+    None for one that is written in another way, or damaged anywhere: that is read as a whole.
+    """
+    opening = f'\n  "{name}": [\n    {{\n'.encode()
+    with open_file(path) as file:
+        head = file.read(_BUFFER)
+        at = head.find(opening)
+        if at < 0 or isinstance(file, _UnpackedReader):
+            return None
+        begin = file.tell() - len(head) + at + len(opening) - len(b"    {\n")
+        file.seek(begin)
+        end = b""
+        try:
+            for row, behind in _listed(file):
+                parse(row)
+                end = behind
+            about = parse_object(head[:at] + f'\n  "{name}": ['.encode() + end)
+        except ValueError:
+            return None
+    return ListedDocument(path, about, begin) if about.get(name) == [] else None
+
+
+def _listed(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the rows from here on; with the last, what stands behind it. Raises ValueError.
+
+    No string of JSON has a line feed in it, so a line that closes a row is the row's end.
+    """
+    rest = b""
+    while data := file.read(max(_BUFFER, len(rest))):
+        *rows, rest = (rest + data).split(b"\n    },\n")
+        for row in rows:
+            yield row + b"\n    }", b""
+    row, closed, end = rest.partition(b"\n    }\n")
+    if not closed:
+        raise ValueError("the list does not end")
+    yield row + b"\n    }", end
+
+
 def _read(path: Path) -> tuple[bytes, str]:
     with open_file(path) as file:
         data = file.read(BYTES_MAX + 1)

@@ -49,11 +49,18 @@ class Peek:
 
     @cached_property
     def document(self) -> SourceDocument:
-        """Return the JSON document; an empty one for a database or a file that is too large."""
-        if self.tables or self.path.stat().st_size > BYTES_MAX:
+        """Return the JSON document; an empty one for a database or a file that is too large.
+
+        Of one that lists a long conversation, all but that.
+        """
+        if self.tables:
             return SourceDocument()
         try:
-            return read_document(self.path)
+            listed = read.read_listed(self.path, "conversation")
+            if listed is not None:
+                return SourceDocument(listed.about)
+            too_large = self.path.stat().st_size > BYTES_MAX
+            return SourceDocument() if too_large else read_document(self.path)
         except OSError:
             return SourceDocument()
 

@@ -24,6 +24,7 @@ from killick.exchange.read import (
     parse_object,
     read_document,
     read_lines,
+    read_listed,
     shape,
     time_us,
 )
@@ -89,22 +90,27 @@ def goose_database(path: Path, *, settled: bool) -> Iterator[Source | r.ProblemR
 def goose_file(path: Path, *, settled: bool) -> Source:
     """Return an exported session, or that of JSON lines, whose id is the file's name."""
     location = SourceLocation(str(path), 1)
+    listed = read_listed(path, "conversation")
+    if listed is not None and is_goose(listed.about):
+        rows = _document_rows(path, listed.rows())
+        return _source(path, location, listed.about, rows, settled=settled)
     if path.stat().st_size <= BYTES_MAX:
         about = read_document(path).value
         if isinstance(about, dict) and is_goose(about) and "conversation" in about:
-            return _source(path, location, about, _document_rows(path, about), settled=settled)
-    about, rows = {"id": path.stem}, read_lines(path)
+            messages = about["conversation"]
+            rows = _document_rows(path, messages if isinstance(messages, list) else ())
+            return _source(path, location, about, rows, settled=settled)
+    about, lines = {"id": path.stem}, read_lines(path)
     for line in islice(read_lines(path), _LOOKED_AT):
         if line.record is not None and is_goose(line.record):
             about |= line.record
             location = line.location
             break
-    return _source(path, location, about, _line_rows(rows, settled=settled), settled=settled)
+    return _source(path, location, about, _line_rows(lines, settled=settled), settled=settled)
 
 
-def _document_rows(path: Path, about: dict[str, Any]) -> Iterator[Row]:
-    messages = about.get("conversation")
-    for number, message in enumerate(messages if isinstance(messages, list) else (), start=1):
+def _document_rows(path: Path, messages: Iterable[Any]) -> Iterator[Row]:
+    for number, message in enumerate(messages, start=1):
         location = SourceLocation(str(path), number)
         if isinstance(message, dict):
             yield location, message, None
