@@ -118,7 +118,7 @@ def test_a_model_is_sent_what_no_summary_stands_for(journal: list[e.Entry]) -> N
         and not model.is_hidden(message, "model")
         and not model.is_compacted(message)
     ]
-    built = build(for_model(History(journal), journal)).finish()
+    built = list(build(for_model(History(journal), journal)).finish())
     sent = {one.seqs[0] for one in built if not one.synthetic and one.role != "tool"}
     assert sent <= {message.seq for message in allowed}
     late = {one.body.message_id for one in journal if isinstance(one.body, e.LateText)}

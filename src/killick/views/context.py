@@ -189,7 +189,7 @@ class _Draft:
         self._builder = builder
         for entry in self._asked.watch(entries):
             builder.take(entry)
-        messages = builder.finish()
+        messages = list(builder.finish())
         leading, self.messages = _split_system(messages, builder.repairs)
         self._leading = frozenset(
             seq

@@ -11,7 +11,7 @@ Rule 4: nothing is dropped or made up without a repair that says so.
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -199,7 +199,7 @@ class _Saying:
         self.seqs = [seq]
         self.raw: tuple[Part, ...] = ()
         self.parts: list[Part] = []
-        self.calls: list[_Call] = []
+        self.calls: tuple[_Call, ...] = ()
         self.synthetic = False
         self.frozen = False
         self.freezes = 0
@@ -302,7 +302,7 @@ class Builder:
         unread.seqs, unread.parts = [], list(UNREAD.parts)
         self._sayings.append(unread)
 
-    def finish(self) -> list[Neutral]:
+    def finish(self) -> Iterator[Neutral]:
         """Return the list as of the entries taken so far; no more can be taken afterwards."""
         self._settle_cut(0)
         for saying in self._sayings:
@@ -310,7 +310,7 @@ class Builder:
                 if call.result is None:
                     known = _REPAIRED[call.known.state]
                     self._repair(saying.seqs[0], "made up a result", f"{call.call.id!r}: {known}")
-        return [message for saying in self._sayings for message in self._neutral(saying)]
+        return (message for saying in self._sayings for message in self._neutral(saying))
 
     # -- messages ------------------------------------------------------------------------------
 
@@ -368,7 +368,7 @@ class Builder:
 
     def _fill(self, saying: _Saying) -> None:
         """Take the parts of a message that can be sent; calls that are whole become calls."""
-        saying.parts, saying.calls = [], []
+        saying.parts, saying.calls = [], ()
         for part in saying.raw:
             if isinstance(part, ToolCall) and saying.role != "assistant":
                 self._repair(saying.seqs[0], "left out", f"a {saying.role} message makes no calls")
@@ -391,7 +391,7 @@ class Builder:
         if call is None or any(call is made for made in saying.calls):
             call = self._make_call(saying.message_id, part)
         call.call, call.seen = part, saying.seen
-        saying.calls.append(call)
+        saying.calls = (*saying.calls, call)
         saying.parts.append(
             msgspec.structs.replace(part, id=call.unique_id, name=_safe_name(part.name))
         )

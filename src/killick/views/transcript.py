@@ -15,6 +15,8 @@ from killick.model.messages import Message, Part, Role, State, Text, ToolCall, T
 from killick.model.sessions import moment
 
 Deltas = Callable[[int], Sequence[e.Delta]]
+_BEGINS = (e.MessageRecorded, e.MessageStarted, e.Compacted)
+_TOOLS = (e.ToolStarted, e.ToolFinished, e.LateResult)  # they are shown with their calls
 ToolState = Literal["not started", "denied", "running", "finished", "failed", "unknown", "cut off"]
 
 
@@ -102,7 +104,8 @@ class _Facts:
         self.over = 0
 
     def take(self, entry: e.Entry) -> None:
-        self.times[entry.seq] = entry.at_us
+        if isinstance(entry.body, _BEGINS):
+            self.times[entry.seq] = entry.at_us
         match entry.body:
             case e.ToolStarted() as body:
                 tool = self._tool(body.message_id, body.call_id)
@@ -137,6 +140,8 @@ class _Facts:
                 self._forget_break(body.continues)
             case e.TurnEnding() as body:
                 self.over = entry.seq
+                if self.endings and self.endings[-1][1].status == "completed":
+                    self.endings.pop()  # only those of others are shown
                 self.endings.append((entry, body))
             case e.Rewound():
                 self.over = entry.seq
@@ -184,22 +189,17 @@ def transcript(
     entries: Iterable[e.Entry], deltas: Deltas, history: History | None = None
 ) -> list[Shown]:
     """Return the conversation as it was shown, broken turns included."""
-    if history is None:
-        entries = list(entries)
-        history = History(entries)
+    entries = entries if history else list(entries)
+    history = history or History(entries)
     hidden = history.hides("person")
     fold, facts, hiding = Messages(), _Facts(hidden), Hiding(hidden, "")
     for entry in in_view(history, entries):
         seen = hiding.see(entry)
         if seen is not None:
             facts.take(seen)
-            if entry.seq not in hidden.places:
+            if entry.seq not in hidden.places and not isinstance(entry.body, _TOOLS):
                 fold.take(seen)
-    shown = [
-        _message(message, facts, deltas)
-        for message in fold.finish(deltas)
-        if message.role != "tool"
-    ]
+    shown = [_message(each, facts, deltas) for each in fold.finish(deltas) if each.role != "tool"]
     shown += [_ending(entry, body) for entry, body in facts.endings if body.status != "completed"]
     shown.sort(key=lambda item: item.seq)
     for compaction in history.compactions:

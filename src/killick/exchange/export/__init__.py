@@ -4,7 +4,6 @@ Secrets are taken out of a copy of the session, and every format is made of that
 secret becomes the same words everywhere in the session, so that a reader can still match them.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +14,11 @@ import msgspec
 
 from killick.errors import BlobNotFound
 from killick.exchange.export.agents import AGENTS, AgentFormat, written
+from killick.exchange.export.handover import json_document
 from killick.exchange.export.html import render_page
 from killick.exchange.export.markdown import render_markdown
 from killick.exchange.export.native import Target, native, put_by
+from killick.exchange.export.shelf import person_sees
 from killick.exchange.export.to_codex import ToCodex
 from killick.exchange.export.to_goose import ToGoose
 from killick.exchange.formats.jsonl import export_entries, export_lines
@@ -150,13 +151,13 @@ def _redacted_lines(clean: Store, session_id: str, original: Store) -> Export:
 
 def _markdown(store: Store, session_id: str) -> Export:
     session = store.session(session_id)
-    pieces = render_markdown(session.title, session.transcript())
+    pieces = render_markdown(session.title, *person_sees(session))
     return Export([], (piece.encode("utf-8", "replace") for piece in pieces))
 
 
 def _page(store: Store, session_id: str) -> Export:
     session = store.session(session_id)
-    pieces = render_page(session.title, session.transcript(), lambda name: _blob(store, name))
+    pieces = render_page(session.title, *person_sees(session), lambda name: _blob(store, name))
     return Export([], (piece.encode("utf-8", "replace") for piece in pieces))
 
 
@@ -172,9 +173,9 @@ def _context(format_: Format) -> Exporter:
 
     def exporter(store: Store, session_id: str) -> Export:
         context = store.session(session_id).context(format_)
-        document = {"system": context.system, "messages": context.messages}
+        about, messages = {"system": context.system}, context.messages
         # Escapes everything but ASCII, lone surrogates too: any reader takes it.
-        return Export([], iter([json.dumps(document, indent=1).encode("ascii") + b"\n"]))
+        return Export([], json_document(about, "messages", messages, indent=1, escaped=True))
 
     return exporter
 
@@ -189,8 +190,7 @@ def _native(target: Target) -> Exporter:
 
 def _agent(agent: AgentFormat) -> Exporter:
     def exporter(store: Store, session_id: str) -> Export:
-        losses, data = written(store, session_id, agent)
-        return Export(losses, iter([data]))
+        return Export(*written(store, session_id, agent))
 
     return exporter
 

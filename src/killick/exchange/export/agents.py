@@ -28,6 +28,8 @@ from killick.exchange.export import (
     to_qwen,
 )
 from killick.exchange.export.handover import Handover, Holds, hand_over, iso
+from killick.exchange.export.native import made_by
+from killick.exchange.export.shelf import LONG
 from killick.model.sessions import moment
 from killick.session.sync import Store
 
@@ -79,7 +81,7 @@ class AgentFormat(msgspec.Struct, frozen=True):
     holds: Holds
     place: Callable[["AgentFormat", Handover, Places], Path]
     resume: Callable[[str], list[str]]
-    data: Callable[[Handover], bytes]
+    data: Callable[[Handover], Iterator[bytes]]
     own_id: Callable[[str], str] = lambda native_id: native_id
 
     def put(self, handover: Handover, places: Places) -> Placed:
@@ -128,27 +130,36 @@ def _file(
 ) -> Callable[[AgentFormat, Handover, Places], Path]:
     def place(agent: AgentFormat, handover: Handover, places: Places) -> Path:
         path = where(handover, places.of(agent.folder, agent.variable))
-        data = b"".join(write(handover))
-        if path.exists():
-            if path.read_bytes() != data:
-                raise _grown(agent, handover, path)
-            return path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with fresh.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(fresh, path)  # fails where another process was first
-        except FileExistsError:
-            if path.read_bytes() != data:
-                raise _grown(agent, handover, path) from None
-        finally:
-            fresh.unlink(missing_ok=True)
+        if not _put(path, write(handover)) and not _has(path, write(handover)):
+            raise _grown(agent, handover, path)
         return path
 
     return place
+
+
+def _put(path: Path, pieces: Iterator[bytes]) -> bool:
+    """Write a file; False where there is one. If interrupted: it is there whole, or not at all."""
+    if path.exists():
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with fresh.open("xb") as file:
+            file.writelines(pieces)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(fresh, path)
+    except FileExistsError:
+        return False  # another process was first
+    finally:
+        fresh.unlink(missing_ok=True)
+    return True
+
+
+def _has(path: Path, pieces: Iterator[bytes]) -> bool:
+    """Tell whether a file holds these bytes and no more."""
+    with path.open("rb") as file:
+        return all(file.read(len(piece)) == piece for piece in pieces) and not file.read(1)
 
 
 def _dashed(folder: str) -> str:
@@ -250,20 +261,17 @@ def _opencode(
     def place(agent: AgentFormat, handover: Handover, places: Places) -> Path:
         path = _database(agent, places)
         there = _messages(path, agent.own_id(handover.native_id))
-        document = b"".join(
-            to_opencode.write(
+        if there is None:
+            document = to_opencode.write(
                 handover,
                 agent=mode,
                 version=_version(agent),
                 model=_used(path) or _chosen(agent, places) or default,
             )
-        )
-        count = len(json.loads(document)["messages"])
-        if there is None:
             _import(agent, places, handover.folder, document)
             if _messages(path, agent.own_id(handover.native_id)) is None:
                 raise NotPlaced(f"{agent.name} imported the session, but not into {path}")
-        elif there != count:
+        elif there != handover.items.spoken:
             raise _grown(agent, handover, path)
         return path
 
@@ -323,11 +331,12 @@ def _version(agent: AgentFormat) -> str:
     return done.stdout.decode("utf-8", "replace").strip() or "0.0.0"
 
 
-def _import(agent: AgentFormat, places: Places, folder: str, document: bytes) -> None:
+def _import(agent: AgentFormat, places: Places, folder: str, document: Iterator[bytes]) -> None:
     home = {} if places.environment else {"HOME": str(places.home)}
     with TemporaryDirectory() as beside:
         file = Path(beside) / "session.json"
-        file.write_bytes(document)
+        with file.open("wb") as opened:
+            opened.writelines(document)
         done = _run(agent, "import", str(file), folder=folder, home=home)
     if done.returncode:
         lines = (done.stderr or done.stdout).decode("utf-8", "replace").strip().split("\n")
@@ -370,32 +379,25 @@ def not_installed(agent: AgentFormat) -> NotPlaced:
     )
 
 
-def written(store: Store, session_id: str, agent: AgentFormat) -> tuple[list[str], bytes]:
+def written(
+    store: Store, session_id: str, agent: AgentFormat, longer_than: int = LONG
+) -> tuple[list[str], Iterator[bytes]]:
     """Return what an agent cannot hold, and a session as that agent's file. Raises SessionNotFound.
 
     Of opencode and Kilo it is the document that they import, of hermes a database of its own.
     """
     project = store.session(session_id).info().project
     folder = Path((project.directory or project.root) if project is not None else "/")
-    handover = hand_over(store, session_id, agent.holds, folder)
+    handover = hand_over(store, session_id, agent.holds, folder, longer_than)
     return handover.losses, agent.data(handover)
 
 
-def _rows(handover: Handover) -> bytes:
-    with TemporaryDirectory() as beside:
-        database = Path(beside) / "state.db"
-        to_hermes.insert(handover, database)
-        return database.read_bytes()
+def _rows(handover: Handover) -> Iterator[bytes]:
+    return made_by("state.db", lambda path: to_hermes.insert(handover, path))
 
 
-def _document(mode: str, model: tuple[str, str]) -> Callable[[Handover], bytes]:
-    return lambda handover: b"".join(
-        to_opencode.write(handover, agent=mode, version="0.0.0", model=model)
-    )
-
-
-def _lines(write: Callable[[Handover], Iterator[bytes]]) -> Callable[[Handover], bytes]:
-    return lambda handover: b"".join(write(handover))
+def _document(mode: str, model: tuple[str, str]) -> Callable[[Handover], Iterator[bytes]]:
+    return lambda handover: to_opencode.write(handover, agent=mode, version="0.0.0", model=model)
 
 
 def _resume(*before: str) -> Callable[[str], list[str]]:
@@ -407,12 +409,12 @@ AGENTS: Final[dict[str, AgentFormat]] = {
     for agent in (
         AgentFormat(
             "codex", "codex", "codex", ".codex", "CODEX_HOME", to_codex.HOLDS,
-            _file(to_codex.write, _codex), _resume("resume"), _lines(to_codex.write),
+            _file(to_codex.write, _codex), _resume("resume"), to_codex.write,
         ),
         AgentFormat(
             "claude-code", "claude", "claude-code", ".claude", "CLAUDE_CONFIG_DIR",
             to_claude_code.HOLDS, _file(to_claude_code.write, _claude_code), _resume("--resume"),
-            _lines(to_claude_code.write),
+            to_claude_code.write,
         ),
         AgentFormat(
             "opencode", "opencode", "opencode", ".local/share/opencode", None, to_opencode.HOLDS,
@@ -422,7 +424,7 @@ AGENTS: Final[dict[str, AgentFormat]] = {
         ),
         AgentFormat(
             "qwen", "qwen", "qwen", ".qwen", None, to_qwen.HOLDS, _file(to_qwen.write, _qwen),
-            _resume("--resume"), _lines(to_qwen.write), to_qwen.own_id,
+            _resume("--resume"), to_qwen.write, to_qwen.own_id,
         ),
         AgentFormat(
             "hermes", "hermes", "hermes", ".hermes", "HERMES_HOME", to_hermes.HOLDS, _hermes,
@@ -430,16 +432,16 @@ AGENTS: Final[dict[str, AgentFormat]] = {
         ),
         AgentFormat(
             "gemini", "gemini", "gemini", ".gemini", None, to_gemini.HOLDS,
-            _file(to_gemini.write, _gemini), _resume("--resume"), _lines(to_gemini.write),
+            _file(to_gemini.write, _gemini), _resume("--resume"), to_gemini.write,
         ),
         AgentFormat(
             "copilot", "copilot", "copilot", ".copilot", None, to_copilot.HOLDS,
             _file(to_copilot.write, _copilot), lambda native_id: [f"--resume={native_id}"],
-            _lines(to_copilot.write),
+            to_copilot.write,
         ),
         AgentFormat(
             "pi", "pi", "pi", ".pi/agent", "PI_CODING_AGENT_DIR", to_pi.HOLDS,
-            _file(to_pi.write, _pi), _resume("--session"), _lines(to_pi.write),
+            _file(to_pi.write, _pi), _resume("--session"), to_pi.write,
         ),
         AgentFormat(
             "kilo", "kilo", "opencode", ".local/share/kilo", None, to_opencode.HOLDS,

@@ -7,7 +7,8 @@ An agent's format writes it down in that agent's own records; see `agents`.
 import json
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,19 +16,21 @@ import msgspec
 
 from killick.errors import BlobNotFound
 from killick.exchange.export.native import Losses, utf8
+from killick.exchange.export.shelf import LONG, JournalFacts, Nameless, Shelf
 from killick.exchange.native_ids import as_uuid, mint
 from killick.journal.kinds import digest
-from killick.journal.visibility import History
 from killick.model import entries as e
 from killick.model.messages import Image, Part, Reasoning, Text, ToolCall, ToolResult
 from killick.model.sessions import moment
-from killick.session.sync import Session, Store
+from killick.session.sync import Store
 from killick.views import phrases
 from killick.views.context import for_model
 from killick.views.neutral import Gone, Neutral, build
 
-_PAGE: Final = 200
 _INSTRUCTIONS: Final = "instructions of the program that ran it: that agent has its own"
+_ABOUT: Final = (e.Note, e.Renamed, e.Archived, e.Pinned, e.Tagged, e.Moved, e.Imported)
+"""Entries that never change what a model is sent."""
+
 _LONE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -38,7 +41,7 @@ class Holds(msgspec.Struct, frozen=True):
     reasoning: Callable[[Reasoning, str | None], bool] = lambda _part, _provider: False
 
 
-class Spoken(msgspec.Struct):
+class Spoken(msgspec.Struct, tag=True, omit_defaults=True):
     """A message on its way out. Results are apart: each follows the message of its call."""
 
     role: str
@@ -52,15 +55,58 @@ class Spoken(msgspec.Struct):
     model: str | None = None
 
 
-class Answered(msgspec.Struct):
+class Answered(msgspec.Struct, tag=True, omit_defaults=True):
     """The result of a call, real or made up."""
 
-    call: ToolCall
+    call_id: str
+    name: str
     text: str
     images: list[tuple[str, bytes]] = []
     is_error: bool = False
     at_us: int = 0
     synthetic: bool = False
+
+
+_decoder: Final = msgspec.msgpack.Decoder(Spoken | Answered)
+_HEAD: Final = 8
+"""Bytes that say how long an item is."""
+
+
+class Items:
+    """Messages and results in order, each read from a file when it is asked for."""
+
+    def __init__(self) -> None:
+        self._file = Nameless()
+        self.spoken = self.answered = 0
+
+    def __len__(self) -> int:
+        return self.spoken + self.answered
+
+    def add(self, item: Spoken | Answered) -> None:
+        data = msgspec.msgpack.encode(item)
+        self._file.add(len(data).to_bytes(_HEAD, "big") + data)
+        self.spoken += isinstance(item, Spoken)
+        self.answered += isinstance(item, Answered)
+
+    def __iter__(self) -> Iterator[Spoken | Answered]:
+        offset = 0
+        while offset < self._file.size:
+            size = int.from_bytes(self._file.at(offset, _HEAD), "big")
+            yield _decoder.decode(self._file.at(offset + _HEAD, size))
+            offset += _HEAD + size
+
+    def with_answers(self) -> Iterator[tuple[int, Spoken, dict[str, Answered]]]:
+        """Yield each message, its number among all, and the results behind it by their calls."""
+        number, spoken, answers = 0, None, dict[str, Answered]()
+        for count, item in enumerate(self):
+            if isinstance(item, Answered):
+                answers[item.call_id] = item
+                continue
+            if spoken is not None:
+                yield number, spoken, answers
+            number, spoken, answers = count, item, {}
+        if spoken is not None:
+            yield number, spoken, answers
 
 
 class Handover(msgspec.Struct):
@@ -74,7 +120,7 @@ class Handover(msgspec.Struct):
     updated_us: int
     through: int
     """The last entry that it tells of."""
-    items: list[Spoken | Answered]
+    items: Items
     losses: list[str]
 
     def uuid(self, number: int) -> str:
@@ -83,52 +129,50 @@ class Handover(msgspec.Struct):
         return as_uuid(int(digest(name)[-32:], 16) & ~(0xF << 76) | 4 << 76)
 
 
-def hand_over(store: Store, session_id: str, holds: Holds, folder: Path) -> Handover:
-    """Return what an agent is given of a session. Raises SessionNotFound."""
+class _Told(JournalFacts):
+    """Beside the facts of a journal, the last entry that may change what a model is sent."""
+
+    through = 0
+
+    def see(self, entry: e.Entry) -> None:
+        super().see(entry)
+        if not isinstance(entry.body, _ABOUT):
+            self.through = entry.seq
+
+
+def hand_over(
+    store: Store, session_id: str, holds: Holds, folder: Path, longer_than: int = LONG
+) -> Handover:
+    """Return what an agent is given of a session. Raises SessionNotFound.
+
+    Texts that are `longer_than` so many characters are in files meanwhile; so is all that it holds.
+    """
     session = store.session(session_id)
-    entries = list(_entries(session))
-    times = {entry.seq: entry.at_us for entry in entries}
-    last = max((entry.seq for entry in entries if _tells(entry.body)), default=0)
-    losses, gone = Losses(), Gone()
-    history = History(iter(entries))
-    builder = build(for_model(history, entries, gone), gone=gone)
-    taking = _Taking(holds, lambda name: _blob(store, name), losses)
-    injected = history.hides("person").places
+    losses, gone, seen, shelf = Losses(), Gone(), _Told(), Shelf(longer_than)
+    entries = shelf.entries(session, seen)
+    builder = build(for_model(seen.history, entries, gone), gone=gone)
+    taking = _Taking(holds, lambda name: _blob(store, name), losses, shelf)
+    injected = seen.history.hides("person").places
     for message in builder.finish():
         if message.role == "user" and not message.synthetic and injected.issuperset(message.seqs):
             losses.add(_INSTRUCTIONS)
             continue
-        taking.take(message, times.get(message.seqs[0], 0) if message.seqs else 0)
+        taking.take(message, seen.at_us(message.seqs[0]) if message.seqs else 0)
     if builder.system or session.info().about.system:
         losses.add("the system prompt: that agent has its own")
     info = session.info()
-    updated = times.get(last, info.created_at_us)
+    updated = seen.at_us(seen.through) if seen.through else info.created_at_us
     return Handover(
         session_id,
-        mint(session_id, last, updated),
-        _clean(info.title or _first_words(taking.items)),
+        mint(session_id, seen.through, updated),
+        _clean(info.title or taking.first_words or "Untitled session"),
         str(folder),
         info.created_at_us,
         updated,
-        last,
+        seen.through,
         taking.items,
         losses.summary(),
     )
-
-
-def _tells(body: e.Body) -> bool:
-    """Tell whether an entry may change what a model is sent."""
-    about = (
-        e.Note, e.Renamed, e.Archived, e.Pinned, e.Tagged, e.Moved, e.Imported,
-    )  # fmt: skip
-    return not isinstance(body, about)
-
-
-def _entries(session: Session) -> Iterator[e.Entry]:
-    after = 0
-    while page := session.entries(after=after, limit=_PAGE):
-        yield from page
-        after = page[-1].seq
 
 
 def _blob(store: Store, name: str) -> bytes | None:
@@ -138,38 +182,42 @@ def _blob(store: Store, name: str) -> bytes | None:
         return None
 
 
-def _first_words(items: list[Spoken | Answered]) -> str:
-    prompts = (each.text for each in items if isinstance(each, Spoken) and each.role == "user")
-    return next(prompts, "").strip().split("\n")[0][:80] or "Untitled session"
-
-
 class _Taking:
     """Takes the messages of a context; counts what cannot be held."""
 
-    def __init__(self, holds: Holds, blobs: Callable[[str], bytes | None], losses: Losses) -> None:
+    def __init__(
+        self, holds: Holds, blobs: Callable[[str], bytes | None], losses: Losses, shelf: Shelf
+    ) -> None:
         self._holds = holds
         self._blobs = blobs
         self._losses = losses
-        self._calls: dict[str, ToolCall] = {}
-        self.items: list[Spoken | Answered] = []
+        self._shelf = shelf
+        self._names: dict[str, str] = {}
+        """The tools that the message before has called: results follow directly."""
+        self.items = Items()
+        self.first_words: str | None = None
 
     def take(self, message: Neutral, at_us: int) -> None:
         if message.role == "tool":
             for part in message.parts:
                 if isinstance(part, ToolResult):
-                    self.items.append(self._answered(part, message, at_us))
+                    self.items.add(self._answered(part, message, at_us))
             return
+        self._names.clear()
         if message.role == "system":
             self._losses.add(_INSTRUCTIONS)
             return
         role = "assistant" if message.role == "assistant" else "user"
-        spoken = Spoken(role, at_us=at_us, synthetic=message.synthetic, model=message.model)
+        model = message.model and _clean(message.model)
+        spoken = Spoken(role, at_us=at_us, synthetic=message.synthetic, model=model)
         words = list[str]()
         for part in message.parts:
-            self._part(part, message, spoken, words)
+            self._part(self._shelf.part(part), message, spoken, words)
         spoken.text = _clean("\n\n".join(words))
         if spoken.text or spoken.calls or spoken.images:
-            self.items.append(spoken)
+            self.items.add(spoken)
+            if role == "user" and self.first_words is None:
+                self.first_words = spoken.text.strip().split("\n")[0][:80]
 
     def _part(self, part: Part, message: Neutral, spoken: Spoken, words: list[str]) -> None:
         match part:
@@ -177,13 +225,13 @@ class _Taking:
                 words.append(part.text)
             case ToolCall(tool_type="function" | "custom"):
                 held = ToolCall(part.id, _clean(part.name), _arguments(part, self._losses))
-                self._calls[part.id] = held
+                self._names[held.id] = held.name
                 spoken.calls.append(held)
             case Image():
                 self._image(part, spoken.images, words)
             case Reasoning():
                 if self._holds.reasoning(part, message.provider):
-                    spoken.reasoning.append(part)
+                    spoken.reasoning.append(_clean_thought(part))
                 else:
                     self._losses.add("thoughts of the model")
             case ToolCall():
@@ -191,7 +239,8 @@ class _Taking:
             case _:
                 self._losses.add("files, and a provider's own data")
 
-    def _answered(self, part: ToolResult, message: Neutral, at_us: int) -> Answered:
+    def _answered(self, put_by: ToolResult, message: Neutral, at_us: int) -> Answered:
+        part = self._shelf.result(put_by)
         words, images = list[str](), list[tuple[str, bytes]]()
         for inner in (Text(part.content),) if isinstance(part.content, str) else part.content:
             if isinstance(inner, Text):
@@ -200,15 +249,15 @@ class _Taking:
                 self._image(inner, images, words)
             else:
                 self._losses.add("files, and a provider's own data")
-        call = self._calls.get(part.call_id) or ToolCall(part.call_id, "tool", "{}")
+        name = self._names.get(part.call_id, "tool")
         made_up = part.call_id in message.made_up
         text = _clean("\n".join(words))
-        return Answered(call, text, images, part.is_error, at_us, made_up)
+        return Answered(part.call_id, name, text, images, part.is_error, at_us, made_up)
 
     def _image(self, part: Image, images: list[tuple[str, bytes]], words: list[str]) -> None:
         data = self._blobs(part.blob)
         if data and self._holds.images:
-            images.append((part.media_type, data))
+            images.append((_clean(part.media_type), data))
         else:
             words.append(phrases.left_out(f"An image ({part.media_type})"))
             self._losses.add("images")
@@ -227,8 +276,13 @@ def _arguments(part: ToolCall, losses: Losses) -> str:
     return _clean(json.dumps(value, ensure_ascii=False))
 
 
+def _clean_thought(part: Reasoning) -> Reasoning:
+    signature = part.signature and _clean(part.signature)
+    return Reasoning(_clean(part.text), signature, part.encrypted and _clean(part.encrypted))
+
+
 def _clean(text: str) -> str:
-    return _LONE.sub("\ufffd", text)
+    return text if text.isascii() else _LONE.sub("\ufffd", text)
 
 
 # -- what formats share ----------------------------------------------------------------------------
@@ -239,9 +293,39 @@ def iso(at_us: int) -> str:
     return moment(at_us).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def json_document(
+    about: dict[str, Any],
+    name: str,
+    rows: Iterable[dict[str, Any]],
+    *,
+    indent: int,
+    escaped: bool = False,
+) -> Iterator[bytes]:
+    """Yield an object whose last field is a list, row by row, as `json.dumps` writes all of it."""
+    write = partial(json.dumps, ensure_ascii=escaped, indent=indent)
+    yield utf8(write(about | {name: []}).removesuffix("]\n}"))
+    margin, comma = "\n" + " " * 2 * indent, ""
+    for row in rows:
+        yield utf8(comma + margin + write(row).replace("\n", margin))
+        comma = ","
+    yield utf8(f"\n{' ' * indent}]\n}}\n" if comma else "]\n}\n")
+
+
 def json_line(record: dict[str, Any]) -> bytes:
-    """Return a record as one line."""
-    return utf8(json.dumps(record, ensure_ascii=False, separators=(",", ":"))) + b"\n"
+    """Return a record as one line; its floats are in `raw_object_of` alone."""
+    try:
+        return msgspec.json.encode(record) + b"\n"
+    except UnicodeEncodeError:
+        return _compact(record) + b"\n"
+
+
+def _compact(value: dict[str, Any]) -> bytes:
+    text = json.dumps(value, default=_decoded, ensure_ascii=False, separators=(",", ":"))
+    return utf8(text)
+
+
+def _decoded(raw: msgspec.Raw) -> Any:
+    return json.loads(bytes(raw))
 
 
 def base64(data: bytes) -> str:
@@ -252,3 +336,8 @@ def object_of(call: ToolCall) -> dict[str, Any]:
     """Return a call's arguments, decoded."""
     value: dict[str, Any] = json.loads(call.arguments)
     return value
+
+
+def raw_object_of(call: ToolCall) -> msgspec.Raw:
+    """Return a call's arguments for a line, as Python writes numbers."""
+    return msgspec.Raw(_compact(object_of(call)))

@@ -9,6 +9,7 @@ from typing import Final
 from killick.exchange.export.endings import ending_sentences
 from killick.exchange.export.markdown import ROLES, describe, one_line
 from killick.exchange.export.prose import to_html
+from killick.exchange.export.shelf import Words
 from killick.model.messages import File, Image, Part, Reasoning, Text
 from killick.views.transcript import Shown, ShownTool
 
@@ -52,7 +53,9 @@ summary{cursor:pointer;overflow-wrap:anywhere}summary span{color:var(--soft);fon
 """
 
 
-def render_page(title: str | None, shown: Iterable[Shown], blobs: Blobs) -> Iterator[str]:
+def render_page(
+    title: str | None, shown: Iterable[Shown], words: Words, blobs: Blobs
+) -> Iterator[str]:
     """Yield the file in pieces."""
     name = _safe(one_line(title or "Untitled session"))
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -63,19 +66,19 @@ def render_page(title: str | None, shown: Iterable[Shown], blobs: Blobs) -> Iter
         f"<title>{name}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{name}</h1>\n"
     )
     for item in shown:
-        yield from _shown(item, blobs)
+        yield from _shown(words(item), words, blobs)
     yield "</body>\n</html>\n"
 
 
-def _shown(item: Shown, blobs: Blobs) -> Iterator[str]:
+def _shown(item: Shown, words: Words, blobs: Blobs) -> Iterator[str]:
     if item.kind == "ending":
-        words = ending_sentences(item.status, item.cause, item.reason)
-        yield f'<p class="ending">{_safe(words)}</p>\n'
+        sentences = ending_sentences(item.status, item.cause, item.reason)
+        yield f'<p class="ending">{_safe(sentences)}</p>\n'
         return
     if item.kind == "compaction":
         yield f"<details><summary>What was said before</summary>{to_html(_whole(item.text))}\n"
         for folded in item.folded:
-            yield from _shown(folded, blobs)
+            yield from _shown(words(folded), words, blobs)
         yield "</details>\n"
         return
     if item.role == "tool":

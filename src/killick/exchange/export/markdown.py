@@ -5,20 +5,21 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from killick.exchange.export.endings import ending_sentences
+from killick.exchange.export.shelf import Words
 from killick.model.messages import File, Image, Part, Reasoning, Text, ToolResult
 from killick.views.transcript import Shown, ShownTool
 
 ROLES: Final = {"user": "You", "assistant": "Assistant", "tool": "Tool", "system": "System"}
 
 
-def render_markdown(title: str | None, shown: Iterable[Shown]) -> Iterator[str]:
+def render_markdown(title: str | None, shown: Iterable[Shown], words: Words) -> Iterator[str]:
     """Yield the document in pieces."""
     yield f"# {one_line(title or 'Untitled session')}\n"
     for item in shown:
-        yield from _shown(item)
+        yield from _shown(words(item), words)
 
 
-def _shown(item: Shown) -> Iterator[str]:
+def _shown(item: Shown, words: Words) -> Iterator[str]:
     if item.kind == "ending":
         yield f"\n*{one_line(ending_sentences(item.status, item.cause, item.reason))}*\n"
         return
@@ -27,7 +28,7 @@ def _shown(item: Shown) -> Iterator[str]:
         yield f"{_quoted(item.text)}\n"
         yield "\n<details><summary>What was said before</summary>\n"
         for folded in item.folded:
-            yield from _shown(folded)
+            yield from _shown(words(folded), words)
         yield "\n</details>\n"
         return
     if item.role == "tool":
@@ -94,6 +95,6 @@ def _quoted(text: str) -> str:
 
 def _fenced(text: str) -> str:
     """Put a fence around the text that is longer than any fence in it."""
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
+    runs = re.findall(r"`+", text) if "`" in text else ()
+    fence = "`" * max(3, 1 + max(map(len, runs), default=0))
     return f"{fence}\n{text}\n{fence}"

@@ -23,13 +23,14 @@ from typing import IO, Final, Protocol, TypeVar, cast
 import msgspec
 
 from killick.errors import BlobNotFound, KillickError
+from killick.exchange.export.shelf import PIECE, JournalFacts
 from killick.exchange.formats.jsonl import every_entry
 from killick.exchange.importer import entries_of
 from killick.exchange.records import Report
 from killick.journal.assembly import is_whole_object
 from killick.journal.codec import decode, encode
 from killick.journal.fold import Messages
-from killick.journal.visibility import History, in_view
+from killick.journal.visibility import in_view
 from killick.model import entries as e
 from killick.model.messages import (
     File,
@@ -49,13 +50,14 @@ from killick.views import phrases
 
 _LONE: Final = re.compile("[\ud800-\udfff]")
 _MEDIA: Final = re.compile(r"[\w.+-]+/[\w.+-]+")
-_SPEAK: Final = (
+_SPEAK: Final = frozenset({
     e.MessageRecorded, e.MessageStarted, e.MessageEnded, e.ToolStarted, e.ToolFinished,
-    e.LateResult, e.LateText, e.TurnEnding,
-)  # fmt: skip
+    e.LateResult, e.LateText, e.TurnEnding, e.Rewound,
+})  # fmt: skip
 """What messages are made of; see `journal.fold`."""
-_CHANGES: Final = (e.Undone, e.Rewound, e.Compacted, e.Visibility)
-_PIECE: Final = 256 * 1024
+_KNOWN_OF: Final = frozenset(
+    {e.ModelCallStarted, e.ModelCallEnded, e.Settled, e.Note, e.PromptWaiting, e.ApprovalAsked}
+)
 _WIDE: Final = b" "
 """How bytes begin that hold what is no Unicode; see `journal.codec`."""
 
@@ -175,7 +177,7 @@ class Pieces(Iterator[bytes]):
         self._close = weakref.finalize(self, _remove, folder, self._file)
 
     def __next__(self) -> bytes:
-        piece = self._file.read(_PIECE) if self._close.alive else b""
+        piece = self._file.read(PIECE) if self._close.alive else b""
         if not piece:
             self._close()
             raise StopIteration
@@ -194,12 +196,21 @@ def put_by(
 
     If interrupted: the file is left in the system's folder for temporary ones; after an error not.
     """
+
+    def make(path: Path) -> None:
+        with path.open("wb", buffering=PIECE) as file:
+            file.writelines(pieces)
+        check(path)
+
+    return made_by(name, make)
+
+
+def made_by(name: str, make: Callable[[Path], None]) -> Pieces:
+    """Have a file made in a folder of its own, and return its bytes. If interrupted: as above."""
     folder = Path(mkdtemp(prefix="killick-"))
     try:
         path = folder / name
-        with path.open("wb", buffering=_PIECE) as file:
-            file.writelines(pieces)
-        check(path)
+        make(path)
         return Pieces(folder, path)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
@@ -210,7 +221,7 @@ def native(store: Store, session_id: str, target: Target) -> Native:
     """Write a session as another agent would. Raises SessionNotFound, NotTheSame."""
     losses = Losses()
     session = store.session(session_id)
-    with TemporaryFile(buffering=_PIECE) as file:
+    with TemporaryFile(buffering=PIECE) as file:
         talk = _talk(store, session, target, losses, file)
         name = f"session{target.suffix}"
         data = put_by(target.write(talk), name, lambda path: _check(target, talk, path))
@@ -263,7 +274,7 @@ def _spoken(entries: Iterable[e.Entry]) -> Iterator[tuple[Role, tuple[Part, ...]
     for entry in entries:
         if isinstance(entry.body, e.Rewound):
             raise NotTheSame("what was written takes a part of it back")
-        if not isinstance(entry.body, _SPEAK):
+        if type(entry.body) not in _SPEAK:
             continue
         fold.take(entry)
         for message in fold.release(()):
@@ -275,56 +286,36 @@ def _spoken(entries: Iterable[e.Entry]) -> Iterator[tuple[Role, tuple[Part, ...]
 # -- out of the journal ----------------------------------------------------------------------------
 
 
-class _Seen:
+class _SeenTalk(JournalFacts):
     """Facts of the whole session, read before its messages are."""
 
-    def __init__(self) -> None:
-        self.times = array("q")
+    def __init__(self, losses: Losses) -> None:
+        super().__init__()
         self.calls: dict[str, NativeCall] = {}
         self.usage: dict[str, e.Usage] = {}
         self.settled: list[tuple[int, e.Settled]] = []
-        self.late: set[str] = set()
-        """Messages that got text after they had ended."""
-        self.history = History()
+        self._losses = losses
         self._models: dict[NativeCall, NativeCall] = {}
 
-    @property
-    def head(self) -> int:
-        return len(self.times)
-
-    def at_us(self, seq: int) -> int:
-        return self.times[seq - 1] if 0 < seq <= self.head else 0
-
-    def read(self, entries: Iterable[e.Entry], losses: Losses) -> None:
-        self.history = History(self._changes(entries, losses))
-
-    def _changes(self, entries: Iterable[e.Entry], losses: Losses) -> Iterator[e.Entry]:
-        """See every entry, and yield those that change what is shown of others."""
-        for entry in entries:
-            self._see(entry, losses)
-            if isinstance(entry.body, _CHANGES):
-                yield entry
-
-    def _see(self, entry: e.Entry, losses: Losses) -> None:
-        self.times.extend([0] * (entry.seq - 1 - self.head))
-        self.times.append(entry.at_us)
+    def see(self, entry: e.Entry) -> None:
+        super().see(entry)
+        if type(entry.body) not in _KNOWN_OF:
+            return
         match entry.body:
             case e.ModelCallStarted():
-                body = _unicode(entry.body, losses)
+                body = _unicode(entry.body, self._losses)
                 call = NativeCall(body.provider, body.model)
                 self.calls[body.id] = self._models.setdefault(call, call)
             case e.ModelCallEnded(usage=e.Usage() as used):
                 self.usage[entry.body.id] = used
             case e.Settled() as body:
                 self.settled.append((entry.seq, body))
-            case e.LateText(call_id=None) as body:
-                self.late.add(body.message_id)
             case e.Note():
-                losses.add("notes of applications")
+                self._losses.add("notes of applications")
             case e.PromptWaiting():
-                losses.add("prompts that were queued")
+                self._losses.add("prompts that were queued")
             case e.ApprovalAsked():
-                losses.add("approvals")
+                self._losses.add("approvals")
             case _:
                 pass
 
@@ -395,8 +386,8 @@ def _talk(
     store: Store, session: Session, target: Target, losses: Losses, file: IO[bytes]
 ) -> NativeTalk:
     every_turn = session.turns()
-    seen = _Seen()
-    seen.read(every_entry(session), losses)
+    seen = _SeenTalk(losses)
+    seen.read(every_entry(session))
     history = seen.history
     losses.add("what was taken back", len(history.rewinds))
     hidden = history.hides("person").places, history.hides("model").places
@@ -442,12 +433,14 @@ def _talk(
     )
 
 
-def _messages(session: Session, seen: _Seen) -> Iterator[Message]:
+def _messages(session: Session, seen: _SeenTalk) -> Iterator[Message]:
     """Yield the messages, each once it is whole: not in order."""
     fold = _PassingMessages()
     for entry in in_view(seen.history, every_entry(session)):
         if entry.seq > seen.head:
             break
+        if type(entry.body) not in _SPEAK:
+            continue
         fold.take(entry)
         yield from fold.release(seen.late)
     rest = fold.finish(lambda _seq: ())
@@ -457,7 +450,7 @@ def _messages(session: Session, seen: _Seen) -> Iterator[Message]:
     yield from (by_seq.get(message.seq, message) for message in rest)
 
 
-def _settlements(seen: _Seen, names: dict[tuple[str, str], str]) -> Iterator[NativeLine]:
+def _settlements(seen: _SeenTalk, names: dict[tuple[str, str], str]) -> Iterator[NativeLine]:
     """Yield what was found out about calls, as the words that a model is told: no tool said it."""
     for seq, body in seen.settled:
         name = names.get((body.message_id, body.call_id))
@@ -535,10 +528,23 @@ def _is_cut_call(part: Part) -> bool:
 
 def _unicode(value: T, losses: Losses) -> T:
     """Replace characters that are no Unicode, which other programs refuse."""
-    if (isinstance(value, str) and value.isascii()) or encode(value)[:1] != _WIDE:
+    if _is_ascii(value) or encode(value)[:1] != _WIDE:
         return value
     losses.add("characters that are no Unicode")
     return cast("T", _replaced(value))
+
+
+def _is_ascii(value: object) -> bool:
+    """Tell of most texts and results, without encoding them, that they are ASCII."""
+    match value:
+        case str():
+            return value.isascii()
+        case Text(extra=None):
+            return value.text.isascii()
+        case ToolResult(content=str() as content, structured=None):
+            return content.isascii() and value.call_id.isascii()
+        case _:
+            return False
 
 
 def _replaced(value: object) -> object:

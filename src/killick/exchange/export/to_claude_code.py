@@ -11,7 +11,7 @@ from killick.exchange.export.handover import (
     base64,
     iso,
     json_line,
-    object_of,
+    raw_object_of,
 )
 from killick.model.messages import Reasoning
 
@@ -60,7 +60,7 @@ def _message(handover: Handover, item: Spoken | Answered, number: int) -> dict[s
     if isinstance(item, Answered):
         result = {
             "type": "tool_result",
-            "tool_use_id": item.call.id,
+            "tool_use_id": item.call_id,
             "content": [*_text(item.text), *map(_image, item.images)],
             "is_error": item.is_error,
         }
@@ -73,7 +73,7 @@ def _message(handover: Handover, item: Spoken | Answered, number: int) -> dict[s
         for part in item.reasoning
     ]
     calls = [
-        {"type": "tool_use", "id": call.id, "name": call.name, "input": object_of(call)}
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": raw_object_of(call)}
         for call in item.calls
     ]
     return {

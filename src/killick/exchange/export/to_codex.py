@@ -328,7 +328,7 @@ def write(handover: Handover) -> Iterator[bytes]:
 def _records(item: Spoken | Answered) -> Iterator[tuple[str, dict[str, Any]]]:
     if isinstance(item, Answered):
         output = item.text if not item.images else _contents(item.text, item.images, "input_text")
-        result = {"type": "function_call_output", "call_id": item.call.id, "output": output}
+        result = {"type": "function_call_output", "call_id": item.call_id, "output": output}
         yield "response_item", result
         return
     for part in item.reasoning:

@@ -9,7 +9,7 @@ from killick.exchange.export.handover import (
     Holds,
     iso,
     json_line,
-    object_of,
+    raw_object_of,
 )
 
 HOLDS: Final = Holds()
@@ -43,7 +43,7 @@ def _events(handover: Handover) -> Iterator[tuple[str, int, dict[str, Any]]]:
     for number, item in enumerate(handover.items):
         message_id = handover.uuid(-1 - number)
         if isinstance(item, Answered):
-            data: dict[str, Any] = {"toolCallId": item.call.id, "success": not item.is_error}
+            data: dict[str, Any] = {"toolCallId": item.call_id, "success": not item.is_error}
             if item.is_error:
                 data["error"] = {"message": item.text}
             data["result"] = {"content": item.text}
@@ -52,7 +52,7 @@ def _events(handover: Handover) -> Iterator[tuple[str, int, dict[str, Any]]]:
             yield "user.message", item.at_us, {"content": item.text, "messageId": message_id}
         else:
             requests = [
-                {"toolCallId": call.id, "name": call.name, "arguments": object_of(call),
+                {"toolCallId": call.id, "name": call.name, "arguments": raw_object_of(call),
                  "type": "function"}
                 for call in item.calls
             ]  # fmt: skip

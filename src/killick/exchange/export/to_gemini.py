@@ -11,7 +11,7 @@ from killick.exchange.export.handover import (
     Spoken,
     iso,
     json_line,
-    object_of,
+    raw_object_of,
 )
 from killick.exchange.export.to_qwen import parts_of, response_of
 
@@ -32,41 +32,32 @@ def write(handover: Handover) -> Iterator[bytes]:
         "lastUpdated": iso(handover.updated_us),
         "kind": "main",
     })  # fmt: skip
-    items = handover.items
-    for number, each in enumerate(items):
-        if isinstance(each, Spoken):
-            answers = list[Answered]()
-            for follower in items[number + 1 :]:
-                if not isinstance(follower, Answered):
-                    break
-                answers.append(follower)
-            yield from _lines(handover, number, each, answers)
+    for number, item, answers in handover.items.with_answers():
+        yield json_line(_record(handover, number, item, answers))
 
 
-def _lines(
-    handover: Handover, number: int, item: Spoken, answers: list[Answered]
-) -> Iterator[bytes]:
+def _record(
+    handover: Handover, number: int, item: Spoken, answers: dict[str, Answered]
+) -> dict[str, Any]:
     record: dict[str, Any] = {"id": handover.uuid(number), "timestamp": iso(item.at_us)}
     if item.role == "user":
-        yield json_line(record | {"type": "user", "content": parts_of(item)})
-        return
+        return record | {"type": "user", "content": parts_of(item)}
     record |= {"type": "gemini", "content": item.text, "thoughts": []}
     if item.model:
         record["model"] = item.model
-    by_id = {answer.call.id: answer for answer in answers}
     calls = [
         {
             "id": call.id,
             "name": call.name,
-            "args": object_of(call),
-            "result": [response_of(by_id[call.id])],
-            "status": "error" if by_id[call.id].is_error else "success",
-            "timestamp": iso(by_id[call.id].at_us),
-            "resultDisplay": by_id[call.id].text,
+            "args": raw_object_of(call),
+            "result": [response_of(answers[call.id])],
+            "status": "error" if answers[call.id].is_error else "success",
+            "timestamp": iso(answers[call.id].at_us),
+            "resultDisplay": answers[call.id].text,
         }
         for call in item.calls
-        if call.id in by_id
+        if call.id in answers
     ]
     if calls:
         record["toolCalls"] = calls
-    yield json_line(record)
+    return record

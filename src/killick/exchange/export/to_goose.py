@@ -5,19 +5,19 @@ for is hidden from the model there, and its summary from the person.
 """
 
 import base64
-import json
 from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
+from killick.exchange.export.handover import json_document
 from killick.exchange.export.native import (
     Losses,
+    NativeCall,
     NativeLine,
     NativeTalk,
     hold_image,
     hold_result,
-    utf8,
 )
 from killick.exchange.formats import content as c
 from killick.exchange.read import parse
@@ -80,10 +80,8 @@ class ToGoose:
         return ((line.message.role, tuple(line.message.parts)) for line in _with_summaries(talk))
 
     def write(self, talk: NativeTalk) -> Iterator[bytes]:
-        document = _about(talk) | {
-            "conversation": [_message(talk, line) for line in _with_summaries(talk)]
-        }
-        yield utf8(json.dumps(document, ensure_ascii=False, indent=2)) + b"\n"
+        messages = (_message(talk, line) for line in _with_summaries(talk))
+        return json_document(_about(talk), "conversation", messages, indent=2)
 
 
 def _reasoning(part: Reasoning, losses: Losses) -> Reasoning | None:
@@ -152,10 +150,14 @@ def _summary(seq: int, body: e.Compacted, at_us: int) -> NativeLine:
 
 def _about(talk: NativeTalk) -> dict[str, Any]:
     info, project = talk.info, talk.info.project
-    calls = [line.call for line in talk.lines() if line.call is not None]
-    used = [line.usage for line in talk.lines() if line.usage is not None]
-    tokens = {"input": sum(u.input for u in used), "output": sum(u.output for u in used)}
-    model = next((call.model for call in reversed(calls) if call.model), None)
+    count, used, tokens, last = 0, False, e.Usage(), NativeCall()
+    for line in talk.lines():
+        count += 1
+        if line.call is not None:
+            last = NativeCall(line.call.provider or last.provider, line.call.model or last.model)
+        if line.usage is not None:
+            used, read, wrote = True, line.usage.input, line.usage.output
+            tokens = e.Usage(tokens.input + read, tokens.output + wrote)
     types = {"subagent": "sub_agent"}
     return {
         "id": info.id,
@@ -169,15 +171,15 @@ def _about(talk: NativeTalk) -> dict[str, Any]:
         "total_tokens": None,
         "input_tokens": None,
         "output_tokens": None,
-        "accumulated_total_tokens": tokens["input"] + tokens["output"] if used else None,
-        "accumulated_input_tokens": tokens["input"] if used else None,
-        "accumulated_output_tokens": tokens["output"] if used else None,
+        "accumulated_total_tokens": tokens.input + tokens.output if used else None,
+        "accumulated_input_tokens": tokens.input if used else None,
+        "accumulated_output_tokens": tokens.output if used else None,
         "schedule_id": None,
         "recipe": None,
         "user_recipe_values": None,
-        "message_count": sum(1 for _ in talk.lines()),
-        "provider_name": next((call.provider for call in reversed(calls) if call.provider), None),
-        "model_config": None if model is None else {"model_name": model},
+        "message_count": count,
+        "provider_name": last.provider,
+        "model_config": None if last.model is None else {"model_name": last.model},
         "goose_mode": "auto",
     }
 

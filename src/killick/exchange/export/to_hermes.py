@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -53,9 +54,8 @@ def insert(handover: Handover, database: Path) -> None:
             "message_count": len(handover.items),
             "cwd": handover.folder,
         }
-        _insert(connection, "sessions", session)
-        for item in handover.items:
-            _insert(connection, "messages", _row(handover, item))
+        _insert(connection, "sessions", [session])
+        _insert(connection, "messages", (_row(handover, item) for item in handover.items))
 
 
 def _row(handover: Handover, item: Spoken | Answered) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _row(handover: Handover, item: Spoken | Answered) -> dict[str, Any]:
         "role": "tool" if isinstance(item, Answered) else item.role,
     }
     if isinstance(item, Answered):
-        return row | {"tool_call_id": item.call.id, "tool_name": item.call.name}
+        return row | {"tool_call_id": item.call_id, "tool_name": item.name}
     if item.calls:
         row["tool_calls"] = json.dumps([
             {"id": call.id, "call_id": call.id, "type": "function",
@@ -76,9 +76,13 @@ def _row(handover: Handover, item: Spoken | Answered) -> dict[str, Any]:
     return row
 
 
-def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> None:
-    """Insert a row into the columns that this version of hermes has."""
+def _insert(connection: sqlite3.Connection, table: str, rows: Iterable[dict[str, Any]]) -> None:
+    """Insert rows into the columns that this version of hermes has."""
     has = {column[1] for column in connection.execute(f"PRAGMA table_info({table})")}
-    held = {name: value for name, value in row.items() if name in has and value is not None}
-    names, marks = ", ".join(held), ", ".join("?" * len(held))
-    connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", (*held.values(),))  # noqa: S608
+    for row in rows:
+        held = {name: value for name, value in row.items() if name in has and value is not None}
+        names, marks = ", ".join(held), ", ".join("?" * len(held))
+        connection.execute(
+            f"INSERT INTO {table} ({names}) VALUES ({marks})",  # noqa: S608
+            (*held.values(),),
+        )

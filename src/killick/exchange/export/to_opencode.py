@@ -1,11 +1,18 @@
 """A session as the document that opencode and Kilo import. A call and its result are one part."""
 
-import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from killick.exchange.export.handover import Answered, Handover, Holds, Spoken, base64, object_of
-from killick.exchange.export.native import utf8
+from killick.exchange.export.handover import (
+    Answered,
+    Handover,
+    Holds,
+    Spoken,
+    base64,
+    json_document,
+    object_of,
+)
+from killick.model.messages import ToolCall
 
 HOLDS: Final = Holds(images=True)
 _TOKENS: Final = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
@@ -21,7 +28,7 @@ def write(
 ) -> Iterator[bytes]:
     """Yield the document. `model` is a provider and a model that the agent has."""
     document = _Document(handover, agent, version, model)
-    yield utf8(json.dumps(document.whole(), ensure_ascii=False, indent=1)) + b"\n"
+    return json_document({"info": document.info()}, "messages", document.messages(), indent=1)
 
 
 class _Document:
@@ -38,10 +45,10 @@ class _Document:
         self._parts = 0
         self._asked = ""
 
-    def whole(self) -> dict[str, Any]:
+    def info(self) -> dict[str, Any]:
         handover = self._handover
         created, updated = handover.created_us // 1_000, handover.updated_us // 1_000
-        info = {
+        return {
             "id": self._session,
             "slug": "killick",
             "projectID": "global",
@@ -51,16 +58,10 @@ class _Document:
             "version": self._version,
             "time": {"created": created, "updated": updated},
         }
-        items, messages = handover.items, list[dict[str, Any]]()
-        for number, each in enumerate(items):
-            if isinstance(each, Spoken):
-                answers = dict[str, Answered]()
-                for follower in items[number + 1 :]:
-                    if not isinstance(follower, Answered):
-                        break
-                    answers[follower.call.id] = follower
-                messages.append(self._message(number, each, answers))
-        return {"info": info, "messages": messages}
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        for number, item, answers in self._handover.items.with_answers():
+            yield self._message(number, item, answers)
 
     def _message(self, number: int, item: Spoken, answers: dict[str, Answered]) -> dict[str, Any]:
         id_ = self._id("msg", number)
@@ -74,7 +75,7 @@ class _Document:
             return {"info": info, "parts": parts}
         for call in item.calls:
             if call.id in answers:
-                parts.append(self._tool(id_, answers[call.id], at))
+                parts.append(self._tool(id_, call, answers[call.id], at))
         ended = max([at, *(answer.at_us // 1_000 for answer in answers.values())])
         info = common | {
             "role": "assistant",
@@ -105,19 +106,19 @@ class _Document:
             parts.append(file | self._part(id_))
         return parts
 
-    def _tool(self, id_: str, answer: Answered, at: int) -> dict[str, Any]:
+    def _tool(self, id_: str, call: ToolCall, answer: Answered, at: int) -> dict[str, Any]:
         ended = max(at, answer.at_us // 1_000)
         state: dict[str, Any] = {
-            "input": object_of(answer.call),
+            "input": object_of(call),
             "time": {"start": at, "end": ended},
         }
         if answer.is_error:
             state |= {"status": "error", "error": answer.text}
         else:
-            state |= {"status": "completed", "output": answer.text, "title": answer.call.name}
+            state |= {"status": "completed", "output": answer.text, "title": call.name}
             state["metadata"] = {}
-        call = {"type": "tool", "tool": answer.call.name, "callID": answer.call.id, "state": state}
-        return call | self._part(id_)
+        part = {"type": "tool", "tool": call.name, "callID": call.id, "state": state}
+        return part | self._part(id_)
 
     def _part(self, message_id: str) -> dict[str, Any]:
         self._parts += 1

@@ -11,7 +11,7 @@ from killick.exchange.export.handover import (
     base64,
     iso,
     json_line,
-    object_of,
+    raw_object_of,
 )
 
 HOLDS: Final = Holds(images=True)
@@ -48,15 +48,15 @@ def _message(item: Spoken | Answered) -> dict[str, Any]:
     if isinstance(item, Answered):
         return {
             "role": "toolResult",
-            "toolCallId": item.call.id,
-            "toolName": item.call.name,
+            "toolCallId": item.call_id,
+            "toolName": item.name,
             "content": [*text, *images],
             "isError": item.is_error,
         }
     if item.role == "user":
         return {"role": "user", "content": [*text, *images]}
     calls = [
-        {"type": "toolCall", "id": call.id, "name": call.name, "arguments": object_of(call)}
+        {"type": "toolCall", "id": call.id, "name": call.name, "arguments": raw_object_of(call)}
         for call in item.calls
     ]
     return {

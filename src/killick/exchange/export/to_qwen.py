@@ -11,7 +11,7 @@ from killick.exchange.export.handover import (
     base64,
     iso,
     json_line,
-    object_of,
+    raw_object_of,
 )
 
 VERSION: Final = "0.15.10"
@@ -43,7 +43,7 @@ def write(handover: Handover) -> Iterator[bytes]:
         }
         if isinstance(item, Answered):
             record["toolCallResult"] = {
-                "callId": item.call.id,
+                "callId": item.call_id,
                 "status": "error" if item.is_error else "success",
                 "resultDisplay": item.text,
             }
@@ -68,7 +68,7 @@ def parts_of(item: Spoken | Answered) -> list[dict[str, Any]]:
         return [response_of(item), *images]
     text = [{"text": item.text}] if item.text else []
     calls = [
-        {"functionCall": {"id": call.id, "name": call.name, "args": object_of(call)}}
+        {"functionCall": {"id": call.id, "name": call.name, "args": raw_object_of(call)}}
         for call in item.calls
     ]
     return [*text, *images, *calls]
@@ -77,5 +77,5 @@ def parts_of(item: Spoken | Answered) -> list[dict[str, Any]]:
 def response_of(item: Answered) -> dict[str, Any]:
     """Return a result as Gemini's part."""
     key = "error" if item.is_error else "output"
-    response = {"id": item.call.id, "name": item.call.name, "response": {key: item.text}}
+    response = {"id": item.call_id, "name": item.name, "response": {key: item.text}}
     return {"functionResponse": response}

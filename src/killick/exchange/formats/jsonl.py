@@ -42,7 +42,7 @@ VERSION: Final = 2
 NAME: Final = "killick"
 _NAMES: Final = (NAME, "holdfast")
 """The names that begin a head; the second was written until the renaming."""
-_PAGE: Final = 64
+_PAGE: Final = 256
 _PAGE_BYTES: Final = 2 * 1024 * 1024
 """How much is read at once: entries may have megabytes each, or a few bytes."""
 
@@ -98,13 +98,11 @@ def _paged(read: Callable[[int, int], Sequence[E]]) -> Iterator[E]:
     """Yield what is read after a seq, page by page: where entries are large, pages are short."""
     after, limit = 0, 1
     while page := read(after, limit):
-        size = 0
-        for entry in page:
-            size += len(encode(entry.body))
-            yield entry
+        size = len(encode([entry.body for entry in page]))
+        yield from page
         after = page[-1].seq
         limit = max(1, min(_PAGE, 2 * limit, len(page) * _PAGE_BYTES // max(size, 1)))
-        del page, entry  # before the next is read
+        del page  # before the next is read
 
 
 def _ancestors(session: Session) -> list[str]:
