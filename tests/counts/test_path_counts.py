@@ -28,7 +28,7 @@ class Cost(NamedTuple):
 COSTS = {
     "entering a turn": Cost("BEGIN INSERT UPDATE INSERT UPDATE COMMIT", 1, 190, 47),
     "recording a message": Cost("BEGIN INSERT UPDATE COMMIT", 1, 110, 20),
-    "entering a stream": Cost("BEGIN INSERT INSERT INSERT UPDATE COMMIT", 1, 165, 48),
+    "entering a stream": Cost("BEGIN INSERT INSERT INSERT UPDATE COMMIT", 1, 166, 48),
     "handing a delta over": Cost("", 0, 12, 5),
     "leaving a stream": Cost(
         "BEGIN INSERT INSERT SELECT INSERT DELETE INSERT UPDATE COMMIT", 1, 214, 35
