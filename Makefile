@@ -26,7 +26,7 @@ setup: $(STAMP)  ## create .venv from the lock, with the package editable in it
 system:  ## install what some tests need of Debian: PostgreSQL 15, pgbouncer, Chromium, tmux, promtool
 	@requirements/system.sh
 
-test: $(STAMP)  ## run the tests, but for those that take long, in four minutes
+test: $(STAMP)  ## run the tests, but for those that take long, in three minutes
 	@$(BIN)/python -m pytest -n 3 -m "not slow and not campaign" $(ARGS)
 
 test-all: $(STAMP)  ## run all tests, the museum and a slice of every campaign too, as CI does

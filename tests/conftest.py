@@ -23,12 +23,14 @@ settings.load_profile("fixed")
 
 _TESTS = Path(__file__).parent
 _LONG = {
-    *("acp", "adapters", "agent", "browser", "growth", "interrupt", "lab", "museum", "mutate"),
-    *("postgres", "property", "proxy", "recall", "recorders", "server", "torture"),
-    *("conformance/test_postgres.py", "exchange/test_damage.py", "tidy/test_postgres_queries.py"),
-    *("cli/test_attach.py", "cli/test_terminal.py", "tidy/test_once_more.py"),
+    *("acp", "adapters", "agent", "browser", "compat", "docs", "growth", "interrupt", "lab"),
+    *("museum", "mutate", "postgres", "property", "proxy", "recall", "recorders", "server"),
+    *("tidy", "torture", "conformance/test_postgres.py", "crash/test_restoring_killed.py"),
+    *("exchange/test_damage.py", "exchange/test_native.py", "exchange/test_own.py"),
+    *("exchange/test_scale.py", "exchange/test_shelf.py", "views/test_pydantic_ai.py"),
+    *("cli/test_attach.py", "cli/test_terminal.py"),
 }
-"""Servers, browsers, agents, planted bugs. `make test-all` runs them, and all on PostgreSQL."""
+"""Servers, browsers, agents, documents, planted bugs. `make test-all` runs them, and PostgreSQL."""
 _WITHOUT = "not slow"
 
 _ON_LINUX = sys.platform == "linux" and not os.environ.get("KILLICK_WITHOUT_LINUX")
